@@ -1,0 +1,65 @@
+"""The constants that estimates use: efficiency curves and factors, from one data file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+NUMBER_CLASSES = ("32bit", "16bit", "8bit", "4bit")
+
+
+@dataclass(frozen=True)
+class Efficiency:
+    """What `data/efficiency.json` holds; factors multiply ideal times unless the name has a unit.
+
+    `matmul_rows` maps (architecture, number class) to (a, m0, n0, k0), `attention_rows` an
+    architecture to its slowdown, `usable_rows` (tier, memory type) to a fraction; ``*`` is any.
+    """
+
+    matmul_rows: dict[tuple[str, str], tuple[float, float, float, float]]
+    attention_rows: dict[str, float]
+    usable_rows: dict[tuple[str, str], float]
+    scalars: dict[str, float]
+
+    def __getattr__(self, name: str) -> float:
+        try:
+            return self.scalars[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def matmul(self, architecture: str, number_class: str) -> tuple[float, float, float, float]:
+        """The matmul curve of an architecture, or that of any where none is known."""
+        return self.matmul_rows.get((architecture, number_class)) or self.matmul_rows["*", number_class]
+
+    def attention(self, architecture: str) -> float:
+        """Time over FLOPs / peak of a fused attention kernel."""
+        return self.attention_rows.get(architecture, self.attention_rows["*"])
+
+    def usable(self, tier: str | None, memory_type: str | None) -> float:
+        """The share of the labelled memory that a process can have."""
+        kind = memory_type or ""
+        for (row_tier, prefix), fraction in self.usable_rows.items():
+            if row_tier == tier and kind.startswith(prefix):
+                return fraction
+        return self.usable_rows["*", "*"]
+
+
+@cache
+def load() -> Efficiency:
+    """The constants that ship with this version."""
+    raw = files("raceline.estimate").joinpath("data/efficiency.json").read_bytes()
+    return parse(msgspec.json.decode(raw))
+
+
+def parse(data: dict[str, Any]) -> Efficiency:
+    """Constants from the mapping that the data file holds."""
+    return Efficiency(
+        matmul_rows={(row[0], row[1]): tuple(row[2:6]) for row in data["matmul"]["rows"]},
+        attention_rows={row[0]: row[1] for row in data["attention"]["rows"]},
+        usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
+        scalars={name: value[0] for name, value in data["scalars"].items()},
+    )

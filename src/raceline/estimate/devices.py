@@ -1,0 +1,132 @@
+"""Accelerators and their links as arrays, for gathering by configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from raceline.catalog.types import Accelerator
+from raceline.estimate.constants import NUMBER_CLASSES, Efficiency
+
+Floats = NDArray[np.float64]
+GIB = 2.0**30
+
+FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+_CLASS_OF = {"fp32": "32bit", "tf32": "32bit", "fp16": "16bit", "bf16": "16bit", "fp8": "8bit",
+             "int8": "8bit", "fp4": "4bit"}  # fmt: skip
+_RATE_FIELD = {
+    "fp32": "fp32_tflops", "tf32": "tf32_tflops", "fp16": "fp16_dense_tflops", "bf16": "bf16_dense_tflops",
+    "fp8": "fp8_dense_tflops", "fp4": "fp4_dense_tflops", "int8": "int8_dense_tops",
+}  # fmt: skip
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True):
+    """An accelerator in its node. Rates are one direction, per device: `intra_gbs` inside a node
+    (0: only over PCIe), `inter_gbs` between nodes. `pair_gbs`: between two devices of a node, where
+    a mesh without a switch gives them only a part. `memory_fraction` of a MIG slice likewise
+    `compute_fraction`; `usable_gib` overrides the label."""
+
+    accelerator: Accelerator
+    per_node: int = 8
+    intra_gbs: float = 0.0
+    pair_gbs: float = 0.0
+    intra_fraction: float | None = None
+    inter_gbs: float = 0.0
+    pcie_gbs: float = 16.0
+    has_peer_access: bool = True
+    memory_gib: float | None = None
+    compute_fraction: float = 1.0
+    bandwidth_fraction: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """Arrays over D devices; `peak_flops` and the matmul curve over D x FORMATS (0: not native)."""
+
+    items: tuple[Device, ...]
+    memory_bytes: Floats
+    bandwidth_bytes_s: Floats
+    peak_flops: Floats
+    matmul_a: Floats
+    matmul_m0: Floats
+    matmul_n0: Floats
+    matmul_k0: Floats
+    attention: Floats
+    per_node: Floats
+    intra_bytes_s: Floats
+    pair_bytes_s: Floats
+    intra_fraction: Floats
+    inter_bytes_s: Floats
+    pcie_bytes_s: Floats
+    power_w: Floats
+    node_scale: Floats
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
+    """Arrays of these devices. PCIe without peer access costs an extra copy through the host."""
+    curves = np.array([[_curve(device, name, efficiency) for name in FORMATS] for device in devices])
+    has_link = np.array([device.intra_gbs > 0 for device in devices])
+    pcie = np.array([device.pcie_gbs for device in devices]) * 1e9
+    peer = np.array([1.0 if device.has_peer_access else 0.5 for device in devices])
+    intra = np.where(has_link, np.array([device.intra_gbs for device in devices]) * 1e9, pcie * peer)
+    pair = np.array([device.pair_gbs for device in devices]) * 1e9
+    return Devices(
+        items=tuple(devices),
+        memory_bytes=np.array([usable_bytes(device, efficiency) for device in devices]),
+        bandwidth_bytes_s=np.array(
+            [(device.accelerator.memory_bw_gbs or 1e-9) * device.bandwidth_fraction * 1e9 for device in devices]
+        ),
+        peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
+        matmul_a=curves[:, :, 0],
+        matmul_m0=curves[:, :, 1],
+        matmul_n0=curves[:, :, 2],
+        matmul_k0=curves[:, :, 3],
+        attention=np.array([efficiency.attention(device.accelerator.architecture or "") for device in devices]),
+        per_node=np.array([float(device.per_node) for device in devices]),
+        intra_bytes_s=intra,
+        pair_bytes_s=np.where(pair > 0, pair, intra),
+        intra_fraction=np.array([_fraction(device, efficiency) for device in devices]),
+        inter_bytes_s=np.array([device.inter_gbs for device in devices]) * 1e9,
+        pcie_bytes_s=pcie,
+        power_w=np.array([float(device.accelerator.tdp_w or np.nan) for device in devices]),
+        node_scale=np.where(has_link, 1.0, 0.5),
+    )
+
+
+def peak_flops(device: Device, number_format: str) -> float:
+    """Dense peak in FLOP/s, 0.0 where the catalogue has no rate. A GPU without a stated 16-bit
+    rate runs 16 bits at its fp32 rate (Apple)."""
+    rate: float | None = getattr(device.accelerator, _RATE_FIELD[number_format])
+    if rate is None and number_format == "fp16" and device.accelerator.kind == "gpu":
+        rate = device.accelerator.fp32_tflops
+    if rate is None and number_format == "bf16" and device.accelerator.vendor == "Apple":
+        rate = device.accelerator.fp32_tflops
+    return (rate or 0.0) * 1e12 * device.compute_fraction
+
+
+def usable_bytes(device: Device, efficiency: Efficiency) -> float:
+    """Bytes that a process can allocate: what is stated, or the label less what the driver keeps."""
+    if device.memory_gib is not None:
+        return device.memory_gib * GIB
+    label = device.accelerator.memory_gib
+    if label is None:
+        return 0.0
+    return label * GIB * efficiency.usable(device.accelerator.tier, device.accelerator.memory_type)
+
+
+def _curve(device: Device, number_format: str, efficiency: Efficiency) -> tuple[float, float, float, float]:
+    assert _CLASS_OF[number_format] in NUMBER_CLASSES
+    return efficiency.matmul(device.accelerator.architecture or "", _CLASS_OF[number_format])
+
+
+def _fraction(device: Device, efficiency: Efficiency) -> float:
+    if device.intra_fraction is not None:
+        return device.intra_fraction
+    return efficiency.collective_node

@@ -1,0 +1,299 @@
+"""A model's ops as columns: what one device holds and does, before batch and lengths are known.
+
+Rows of a table stand for the distinct ops of the graph. `group` says where an op sits:
+input (first pipeline stage), body (cut over stages), output (last stage) or frozen (a component
+that training doesn't touch, run forward only, whole on every device).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raceline.models.graph import (
+    AnyOp,
+    Attention,
+    Block,
+    Convolution,
+    Elementwise,
+    Embedding,
+    Extent,
+    Loss,
+    Matmul,
+    Model,
+    Norm,
+    Scan,
+    Tensor,
+)
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+INPUT, BODY, OUTPUT, FROZEN = range(4)
+GROUPS = 4
+SPLIT, REPLICATED, EXPERT, TABLE = range(4)
+_GROUP_OF = {"input": INPUT, "body": BODY, "output": OUTPUT}
+_LORA_DEFAULT_RANK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """One value per row of a table, by name; `extents` is rows x (fixed, token, target)."""
+
+    group: NDArray[np.int64]
+    extents: Floats
+    count: Floats
+    values: dict[str, Floats] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Floats:
+        return self.values[name]
+
+    def __len__(self) -> int:
+        return len(self.group)
+
+    def by_group(self) -> Floats:
+        """rows x GROUPS: 1 where a row belongs to a group; sums are matrix products with it."""
+        selector = np.zeros((len(self.group), GROUPS))
+        selector[np.arange(len(self.group)), self.group] = 1.0
+        return selector
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTable:
+    """Columns of a model under one method of training (or for inference).
+
+    `parameters`[group, kind]: elements by kind of sharding (SPLIT by tensor parallelism,
+    REPLICATED, EXPERT, TABLE: an embedding table sharded over all devices). `trainable` likewise,
+    adapters apart in `adapters`[group]. `quantisable`: elements that weight quantisers take.
+    `boundary`: elements kept at a layer's edge under full recompute, by extent.
+    """
+
+    model: Model
+    matmul: Columns
+    attention: Columns
+    traffic: Columns
+    tensors: Columns
+    parameters: Floats
+    trainable: Floats
+    quantisable: Floats
+    adapters: Floats
+    layers: int
+    boundary: Floats
+    classes: float
+    loss_extent: Floats
+    experts: int
+    hidden: float
+    is_trained: bool
+
+
+def tabulate(
+    model: Model,
+    method: str | None,
+    lora_rank: int | None = None,
+    lora_targets: tuple[str, ...] | None = None,
+    components: tuple[str, ...] | None = None,
+) -> ModelTable:
+    """The columns of `model` when trained by `method` (None: inference)."""
+    blocks = [block for block in model.blocks if components is None or block.component in components]
+    build = _Builder(method, lora_rank or _LORA_DEFAULT_RANK, lora_targets)
+    for block in blocks:
+        build.add(block)
+    return build.table(model, blocks)
+
+
+def _extent(extent: Extent) -> tuple[float, float, float]:
+    return extent.fixed, extent.per_token, extent.per_target
+
+
+class _Builder:
+    """Collects rows op by op; `table` closes it."""
+
+    def __init__(self, method: str | None, rank: int, targets: tuple[str, ...] | None) -> None:
+        self.method = method
+        self.rank = rank
+        self.targets = targets
+        self.rows: dict[str, list[tuple[object, ...]]] = {
+            "matmul": [], "attention": [], "traffic": [], "tensors": []
+        }  # fmt: skip
+        self.parameters = np.zeros((GROUPS, 4))
+        self.trainable = np.zeros((GROUPS, 4))
+        self.quantisable = np.zeros((GROUPS, 4))
+        self.adapters = np.zeros(GROUPS)
+
+    def add(self, block: Block) -> None:
+        trains = self.method is not None and block.trained
+        group = _GROUP_OF[block.role] if block.trained or self.method is None else FROZEN
+        needed: set[str] = set()
+        for op in block.ops:
+            weight = trains and (self.method in ("pretrain", "full") or self._is_target(op))
+            self._add_op(op, block, group, trains, weight)
+            if trains:
+                needed.update(op.keeps)
+                if weight:
+                    needed.update(op.keeps_for_weight)
+        for tensor in block.tensors:
+            if tensor.name in needed:
+                self._add_tensor(tensor, block, group)
+
+    def _is_target(self, op: AnyOp) -> bool:
+        if self.method not in ("lora", "qlora") or not isinstance(op, Matmul) or not op.quantisable:
+            return False
+        return self.targets is None or any(target in op.name for target in self.targets)
+
+    def _add_op(self, op: AnyOp, block: Block, group: int, trains: bool, weight: bool) -> None:
+        repeats = float(block.repeat * op.count)
+        self._add_parameters(op, group, repeats, trains)
+        if isinstance(op, (Matmul, Convolution)):
+            self._add_matmul(op, group, repeats, trains, weight)
+        elif isinstance(op, Attention):
+            self._add_attention(op, group, repeats, trains)
+        else:
+            self._add_traffic(op, group, repeats, trains)
+
+    def _add_matmul(
+        self, op: Matmul | Convolution, group: int, repeats: float, trains: bool, weight: bool
+    ) -> None:
+        full = self.method in ("pretrain", "full")
+        if isinstance(op, Convolution):
+            row = (
+                group, _extent(op.rows), repeats * op.groups, float(op.k), op.n / op.groups, 0.0, 0.0, 1.0,
+                1.0, float(trains), float(trains and full), 1.0, float(op.k * op.n) / op.groups, 0.0, 0.0,
+            )  # fmt: skip
+        else:
+            adapters = float(self.rank) if weight and not full else 0.0
+            row = (
+                group, _extent(op.rows), repeats, float(op.k), float(op.n), float(op.split == "column"),
+                float(op.split == "row"), float(op.experts), float(op.experts_per_token), float(trains),
+                float(trains and full), 0.0, float(op.k) * op.n, float(op.quantisable), adapters,
+            )  # fmt: skip
+            self.adapters[group] += adapters * (op.k + op.n) * op.experts * repeats
+        self.rows["matmul"].append(row)
+
+    def _add_attention(self, op: Attention, group: int, repeats: float, trains: bool) -> None:
+        self.rows["attention"].append(
+            (group, _extent(op.rows), repeats, _extent(op.kv_rows), float(op.heads), float(op.kv_heads),
+             float(op.head_dim), float(op.value_dim), float(op.causal), float(op.window or np.inf),
+             float(op.cache_width), float(trains))
+        )  # fmt: skip
+
+    def _add_traffic(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
+        elements, split, is_norm = _traffic(op)
+        if elements:
+            self.rows["traffic"].append(
+                (group, _extent(op.rows), repeats, elements, split, is_norm, float(trains))
+            )
+
+    def _add_parameters(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
+        if op.tied:
+            return
+        kind, elements = parameters_of(op)
+        self.parameters[group, kind] += elements * repeats
+        if isinstance(op, Matmul) and op.quantisable:
+            self.quantisable[group, kind] += float(op.k) * op.n * op.experts * repeats
+        if trains and self.method in ("pretrain", "full"):
+            self.trainable[group, kind] += elements * repeats
+
+    def _add_tensor(self, tensor: Tensor, block: Block, group: int) -> None:
+        fixed_bytes = {"activation": 0.0, "fp32": 4.0, "byte": 1.0, "int64": 8.0}[tensor.element]
+        self.rows["tensors"].append(
+            (group, _extent(tensor.rows), float(block.repeat), float(tensor.width), fixed_bytes,
+             float(tensor.split), float(tensor.eager))
+        )  # fmt: skip
+
+    def table(self, model: Model, blocks: list[Block]) -> ModelTable:
+        body = [block for block in blocks if block.role == "body" and self._is_own(block)]
+        loss = next((op for block in blocks for op in block.ops if isinstance(op, Loss)), None)
+        experts = [op.experts for block in blocks for op in block.ops if isinstance(op, Matmul)]
+        return ModelTable(
+            model=model,
+            matmul=_columns(
+                self.rows["matmul"],
+                ("k", "n", "column", "row", "experts", "experts_per_token", "backward", "weight_gradient",
+                 "convolution", "weights", "quantisable", "adapter_rank"),
+            ),
+            attention=_columns(
+                self.rows["attention"],
+                ("kv_fixed", "kv_token", "kv_target", "heads", "kv_heads", "head_dim", "value_dim", "causal",
+                 "window", "cache_width", "backward"),
+            ),
+            traffic=_columns(self.rows["traffic"], ("elements", "split", "norm", "backward")),
+            tensors=_columns(self.rows["tensors"], ("width", "fixed_bytes", "split", "eager")),
+            parameters=self.parameters,
+            trainable=self.trainable,
+            quantisable=self.quantisable,
+            adapters=self.adapters,
+            layers=max(1, sum(block.repeat for block in body)),
+            boundary=_boundary(body),
+            classes=float(loss.classes) if loss else 0.0,
+            loss_extent=np.array(_extent(loss.rows)) if loss else np.zeros(3),
+            experts=max(experts, default=1),
+            hidden=float(model.hidden),
+            is_trained=self.method is not None,
+        )  # fmt: skip
+
+    def _is_own(self, block: Block) -> bool:
+        return block.trained or self.method is None
+
+
+def parameters_of(op: AnyOp) -> tuple[int, float]:
+    """How an op's parameters are sharded, and their number in one copy of the op."""
+    if isinstance(op, Matmul):
+        elements = float(op.k) * op.n * op.experts + (float(op.n) * op.experts if op.bias else 0.0)
+        return (EXPERT if op.experts > 1 else REPLICATED if op.split == "none" else SPLIT), elements
+    if isinstance(op, Convolution):
+        return REPLICATED, float(op.k) * op.n + (op.n if op.bias else 0)
+    if isinstance(op, Norm):
+        return REPLICATED, float(op.width) * (int(op.weight) + int(op.bias))
+    if isinstance(op, Embedding):
+        kind = TABLE if op.sharded_table else REPLICATED if op.split == "none" else SPLIT
+        return kind, float(op.entries) * op.width
+    if isinstance(op, (Elementwise, Scan)):
+        return REPLICATED, float(op.parameters)
+    return REPLICATED, 0.0
+
+
+def _traffic(op: AnyOp) -> tuple[float, float, float]:
+    """Elements that a memory-bound op moves per position, whether tensor parallelism splits it,
+    and whether it is a normalisation (which sequence parallelism splits)."""
+    if isinstance(op, Norm):
+        return 2.0 * op.width, 0.0, 1.0
+    if isinstance(op, Elementwise):
+        return op.reads + op.writes, float(op.split), 0.0
+    if isinstance(op, Embedding):
+        return 2.0 * op.width * op.lookups, 0.0, 0.0
+    if isinstance(op, Scan):
+        return 4.0 * op.inner, 1.0, 0.0
+    return 0.0, 0.0, 0.0
+
+
+def _boundary(body: list[Block]) -> Floats:
+    """Elements that full recompute keeps at each layer, by extent: the mean over the body."""
+    layers = sum(block.repeat for block in body) or 1
+    total = np.zeros(3)
+    for block in body:
+        named = [tensor for tensor in block.tensors if tensor.name == block.boundary]
+        chosen = named or sorted(block.tensors, key=lambda tensor: -tensor.width * sum(_extent(tensor.rows)))[:1]
+        for tensor in chosen:
+            total += np.array(_extent(tensor.rows)) * tensor.width * block.repeat / layers
+    return total
+
+
+def _columns(rows: list[tuple[object, ...]], names: tuple[str, ...]) -> Columns:
+    """Rows as columns, equal rows merged (their counts added)."""
+    merged: dict[tuple[object, ...], float] = {}
+    for group, extent, count, *rest in rows:
+        flat = tuple(part for value in rest for part in (value if isinstance(value, tuple) else (value,)))
+        key = (group, extent, *flat)
+        merged[key] = merged.get(key, 0.0) + float(count)  # type: ignore[arg-type]
+    keys = list(merged)
+    return Columns(
+        group=np.array([key[0] for key in keys], dtype=np.int64),
+        extents=np.array([key[1] for key in keys], dtype=np.float64).reshape(len(keys), 3),
+        count=np.array([merged[key] for key in keys], dtype=np.float64),
+        values={
+            name: np.array([key[index + 2] for key in keys], dtype=np.float64)
+            for index, name in enumerate(names)
+        },
+    )

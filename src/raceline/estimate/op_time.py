@@ -1,0 +1,318 @@
+"""Time and FLOPs of every op at a shape, and the activations that it keeps: arrays over shapes.
+
+A shape is what op times depend on: device, precision, micro batch, lengths and the cuts through a
+layer. There are few of them, so they are computed once and gathered by configuration.
+
+Matmul time is 2 M N K / peak x a (1 + m0/M)(1 + n0/N)(1 + k0/K) or bytes / bandwidth, whichever is
+longer; the curve's constants stand in ``data/efficiency.json`` with their source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.devices import Devices
+from raceline.estimate.layout import Columns, Floats, ModelTable
+
+Ints = NDArray[np.int64]
+_CHUNK_CELLS = 400_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """Arrays of equal length U. `batch`: samples in one forward pass; `precision`: column of
+    `Devices.peak`; `activation_bytes` of one element; `weight_bytes` of one quantisable element,
+    `plain_weight_bytes` of the others; `new_fixed`, `new_tokens`, `new_targets`: positions of one
+    sample that this pass computes, `seq_len` and `target_len` those that attention can look back
+    to; `decoding`: 1 where the past is read from a cache; `fused`: kernels fuse elementwise work;
+    `flash`: no attention scores are kept."""
+
+    device: Ints
+    precision: Ints
+    batch: Floats
+    seq_len: Floats
+    target_len: Floats
+    new_fixed: Floats
+    new_tokens: Floats
+    new_targets: Floats
+    decoding: Floats
+    tp: Floats
+    cp: Floats
+    ep: Floats
+    sequence_parallel: Floats
+    fused: Floats
+    flash: Floats
+    activation_bytes: Floats
+    weight_bytes: Floats
+    plain_weight_bytes: Floats
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    def take(self, index: slice | Ints) -> Shapes:
+        """A part of the shapes."""
+        return Shapes(**{name: getattr(self, name)[index] for name in self.__slots__})
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeTimes:
+    """Arrays of U x GROUPS, whole model on one device of a layer's cuts (before pipelines):
+    seconds bound by compute and by memory in forward and backward, launches, model FLOPs with
+    causal attention counted as half, bytes kept for backward without recompute, and bytes that one
+    forward pass sends: all-reduced over tp, exchanged between experts, passed around cp's ring."""
+
+    forward_compute_s: Floats
+    forward_memory_s: Floats
+    backward_compute_s: Floats
+    backward_memory_s: Floats
+    attention_forward_s: Floats
+    launches_forward: Floats
+    launches_backward: Floats
+    flops_forward: Floats
+    flops_backward: Floats
+    saved_bytes: Floats
+    scores_bytes: Floats
+    largest_bytes: Floats
+    reduced_bytes: Floats
+    routed_bytes: Floats
+    ring_bytes: Floats
+
+    @classmethod
+    def join(cls, parts: list[ShapeTimes]) -> ShapeTimes:
+        """Parts over chunks of shapes, one after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+
+def time_ops(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> ShapeTimes:
+    """Times of all ops at all shapes, in chunks that stay in the processor's cache."""
+    widest = max(len(table.matmul), len(table.traffic), len(table.tensors), 1)
+    step = max(1, _CHUNK_CELLS // widest)
+    parts = [
+        _time_chunk(table, shapes.take(slice(start, start + step)), devices, efficiency)
+        for start in range(0, len(shapes), step)
+    ]
+    return ShapeTimes.join(parts)
+
+
+def _time_chunk(
+    table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency
+) -> ShapeTimes:
+    matmul = _matmuls(table, shapes, devices, efficiency)
+    attention = _attentions(table.attention, shapes, devices, efficiency)
+    traffic = _traffics(table.traffic, shapes, devices, efficiency)
+    saved, largest = _saved(table, shapes)
+    return ShapeTimes(
+        forward_compute_s=matmul.forward_compute + attention.forward,
+        forward_memory_s=matmul.forward_memory + traffic.forward,
+        backward_compute_s=matmul.backward_compute + attention.backward,
+        backward_memory_s=matmul.backward_memory + traffic.backward,
+        attention_forward_s=attention.forward,
+        launches_forward=np.broadcast_to(_launches(table, shapes, False), saved.shape),
+        launches_backward=np.broadcast_to(_launches(table, shapes, True), saved.shape),
+        flops_forward=matmul.flops_forward + attention.flops_forward,
+        flops_backward=matmul.flops_backward + attention.flops_backward,
+        saved_bytes=saved,
+        scores_bytes=attention.scores_bytes,
+        largest_bytes=largest,
+        **_sent(table, shapes),
+    )
+
+
+def _sent(table: ModelTable, shapes: Shapes) -> dict[str, Floats]:
+    """Bytes sent in one forward pass. Row-split matmuls end in an all-reduce of their output;
+    a token's vector goes to each of its experts and back; keys and values travel cp's ring."""
+    ops, attention, element = table.matmul, table.attention, shapes.activation_bytes[:, None]
+    out = positions(ops.extents, shapes) * ops["experts_per_token"] * ops["n"] * ops.count * element
+    is_expert = ops["experts"] > 1
+    rows = positions(attention.extents, shapes)
+    kv = rows * attention["kv_heads"] * (attention["head_dim"] + attention["value_dim"]) * attention.count
+    return {
+        "reduced_bytes": (out * ((ops["row"] > 0) & ~is_expert)) @ ops.by_group(),
+        "routed_bytes": (2.0 * out * ((ops["row"] > 0) & is_expert)) @ ops.by_group(),
+        "ring_bytes": (kv * element / shapes.tp[:, None]) @ attention.by_group(),
+    }
+
+
+def positions(extents: Floats, shapes: Shapes) -> Floats:
+    """U x rows: positions of one micro batch on one device (context parallel cuts sequences)."""
+    lengths = np.stack([shapes.new_fixed, shapes.new_tokens / shapes.cp, shapes.new_targets / shapes.cp])
+    return (shapes.batch[:, None] * (lengths.T @ extents.T)) if len(extents) else np.zeros((len(shapes), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class _MatmulTimes:
+    forward_compute: Floats
+    forward_memory: Floats
+    backward_compute: Floats
+    backward_memory: Floats
+    flops_forward: Floats
+    flops_backward: Floats
+
+
+def _matmuls(
+    table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency
+) -> _MatmulTimes:
+    ops, groups = table.matmul, table.matmul.by_group()
+    rows = positions(ops.extents, shapes)
+    tp, ep = shapes.tp[:, None], np.minimum(shapes.ep[:, None], ops["experts"])
+    is_expert = ops["experts"] > 1
+    visits = rows * ops["experts_per_token"]
+    active = np.where(is_expert, np.minimum(ops["experts"] / ep, np.maximum(visits, 1e-9)), 1.0)
+    m = np.where(is_expert, visits / active, rows)
+    n = np.maximum(ops["n"] / np.where(ops["column"] > 0, tp, 1.0), 1.0)
+    k = np.maximum(ops["k"] / np.where(ops["row"] > 0, tp, 1.0), 1.0)
+    copies = ops.count * active
+    curve = _curve(shapes, devices, efficiency)
+    flops = 2.0 * m * n * k * copies
+    compute = flops * curve.per_flop * ((1 + curve.m0 / m) * (1 + curve.n0 / n) * (1 + curve.k0 / k))
+    compute *= np.where(ops["convolution"] > 0, efficiency.convolution, 1.0)
+    traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
+    memory = traffic * curve.per_byte
+    passes = ops["backward"] + ops["weight_gradient"]
+    adapter = 2.0 * m * ops["adapter_rank"] * (n + k) * copies
+    compute = compute + adapter * curve.per_flop * efficiency.adapter
+    is_compute = compute >= memory
+    forward_compute, forward_memory = np.where(is_compute, compute, 0.0), np.where(is_compute, 0.0, memory)
+    adapter_flops = adapter * np.where(ops["adapter_rank"] > 0, 2.0, 0.0)
+    return _MatmulTimes(
+        forward_compute @ groups,
+        forward_memory @ groups,
+        (forward_compute * passes) @ groups,
+        (forward_memory * passes) @ groups,
+        (flops + adapter) @ groups,
+        (flops * passes + adapter_flops) @ groups,
+    )
+
+
+def _matmul_bytes(
+    ops: Columns, shapes: Shapes, m: Floats, n: Floats, k: Floats, copies: Floats
+) -> Floats:
+    """Bytes that a matmul must read and write; a convolution reads its input once, not per tap."""
+    quantisable = ops["quantisable"] > 0
+    weight_bytes = np.where(quantisable, shapes.weight_bytes[:, None], shapes.plain_weight_bytes[:, None])
+    reads = np.where(ops["convolution"] > 0, m * n, m * k)
+    return (n * k * weight_bytes + (reads + m * n) * shapes.activation_bytes[:, None]) * copies
+
+
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    per_flop: Floats
+    per_byte: Floats
+    m0: Floats
+    n0: Floats
+    k0: Floats
+
+
+def _curve(shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _Curve:
+    at = (shapes.device, shapes.precision)
+    per_flop = devices.matmul_a[at] / devices.peak_flops[at]
+    return _Curve(
+        per_flop=per_flop[:, None],
+        per_byte=(1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None],
+        m0=devices.matmul_m0[at][:, None],
+        n0=devices.matmul_n0[at][:, None],
+        k0=devices.matmul_k0[at][:, None],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _AttentionTimes:
+    forward: Floats
+    backward: Floats
+    flops_forward: Floats
+    flops_backward: Floats
+    scores_bytes: Floats
+
+
+def _attentions(
+    ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency
+) -> _AttentionTimes:
+    """Attention: 2 q kv (head_dim + value_dim) heads FLOPs; a causal one needs half, a window less.
+
+    While decoding, a new position sees the whole cache, and the time is the reading of it.
+    """
+    groups = ops.by_group()
+    per_sample = positions(ops.extents, shapes) / shapes.batch[:, None] if len(ops) else np.zeros((len(shapes), 0))
+    kv = ops["kv_fixed"] + ops["kv_token"] * shapes.seq_len[:, None] + ops["kv_target"] * shapes.target_len[:, None]
+    seen = _keys_seen(ops, kv, shapes.decoding[:, None])
+    heads = np.maximum(ops["heads"] / shapes.tp[:, None], 1.0)
+    pairs = shapes.batch[:, None] * per_sample * seen * heads * ops.count
+    flops = 2.0 * pairs * (ops["head_dim"] + ops["value_dim"])
+    at = (shapes.device, shapes.precision)
+    slowdown = np.where(shapes.flash > 0, devices.attention[shapes.device], efficiency.eager_attention)
+    compute = flops * (slowdown / devices.peak_flops[at])[:, None]
+    cache_width = np.where(ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"]))
+    shared = np.maximum(np.minimum(shapes.tp[:, None], np.maximum(ops["kv_heads"], 1.0)), 1.0)
+    cache_bytes = shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.activation_bytes[:, None]
+    scores = pairs * efficiency.score_passes * shapes.activation_bytes[:, None] * (1.0 - shapes.flash[:, None])
+    per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
+    forward = np.maximum(compute, cache_bytes * per_byte) + scores * per_byte
+    kept = shapes.batch[:, None] * per_sample * kv * heads * ops.count
+    return _AttentionTimes(
+        forward @ groups,
+        (forward * ops["backward"] * efficiency.attention_backward) @ groups,
+        flops @ groups,
+        (2.0 * flops * ops["backward"]) @ groups,
+        (kept * ops["backward"] * (1.0 - shapes.flash[:, None])) @ groups,
+    )
+
+
+def _keys_seen(ops: Columns, kv: Floats, decoding: Floats) -> Floats:
+    """Mean number of keys that a query attends to: (1 + n)/2 of n under a causal mask, never more
+    than the window; with a cache, all of it."""
+    causal = np.where(ops["causal"] > 0, (kv + 1.0) / 2.0, kv)
+    window = ops["window"]
+    limited = np.where(kv > window, window - window * (window - 1.0) / (2.0 * np.maximum(kv, 1.0)), causal) if len(ops) else causal
+    limited = np.where((ops["causal"] > 0) & np.isfinite(window), np.minimum(limited, causal), np.minimum(causal, window))
+    return np.where(decoding > 0, np.minimum(kv, window), limited)
+
+
+@dataclass(frozen=True, slots=True)
+class _TrafficTimes:
+    forward: Floats
+    backward: Floats
+
+
+def _traffics(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _TrafficTimes:
+    """Memory-bound ops: bytes / bandwidth, less where kernels are fused; backward moves twice."""
+    groups = ops.by_group()
+    tp, sp = shapes.tp[:, None], shapes.sequence_parallel[:, None]
+    cut = np.where(ops["split"] > 0, tp, np.where(sp > 0, tp, 1.0))
+    moved = positions(ops.extents, shapes) * ops["elements"] * ops.count / cut
+    scale = np.where(shapes.fused > 0, efficiency.fused_traffic, efficiency.eager_traffic)
+    per_byte = scale / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
+    forward = moved * (shapes.activation_bytes * per_byte)[:, None]
+    return _TrafficTimes(forward @ groups, (forward * ops["backward"] * 2.0) @ groups)
+
+
+def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
+    """Kernels launched, by group: each op is one, and eager elementwise work several."""
+    total = np.zeros((1, 4))
+    for ops in (table.matmul, table.attention, table.traffic):
+        passes = (ops["backward"] * 2.0) if backward else 1.0
+        total = total + (ops.count * passes)[None, :] @ ops.by_group()
+    return total
+
+
+def _saved(table: ModelTable, shapes: Shapes) -> tuple[Floats, Floats]:
+    """Bytes kept for backward by group (without recompute), and the largest single tensor."""
+    ops = table.tensors
+    rows = positions(ops.extents, shapes)
+    width = np.where(ops["fixed_bytes"] > 0, ops["fixed_bytes"], shapes.activation_bytes[:, None])
+    tp, sp = shapes.tp[:, None], shapes.sequence_parallel[:, None]
+    cut = np.where((ops["split"] > 0) | (sp > 0), tp, 1.0)
+    single = rows * ops["width"] * width / cut
+    kept = np.where((ops["eager"] > 0) & (shapes.fused[:, None] > 0), 0.0, single)
+    groups = ops.by_group()
+    is_logits = (ops["width"] == table.classes) & (table.classes > 1)
+    kept = np.where(is_logits, 0.0, kept)
+    if not len(ops):
+        return np.zeros((len(shapes), 4)), np.zeros((len(shapes), 4))
+    largest = np.max(np.where(is_logits, 0.0, single)[:, :, None] * groups[None], axis=1)
+    return (kept * ops.count) @ groups, largest
