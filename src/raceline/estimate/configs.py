@@ -1,4 +1,8 @@
-"""Configurations as arrays: the choices that aren't part of a shape, one value per configuration."""
+"""Configurations as arrays: indices into shapes and layouts, and what varies beyond them.
+
+A layout is how states are cut and held: it decides state memory, communication and the update.
+Few layouts and few shapes make many configurations, so their terms are computed once and gathered.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +20,16 @@ OFFLOADS = ("none", "optimizer", "parameters", "all")
 
 
 @dataclass(frozen=True, slots=True)
-class Configs:
-    """Arrays of N configurations of a training step. `shape` and `device` are indices.
+class Layouts:
+    """Arrays of K layouts. `device` is an index into Devices.
 
     `zero_group`: ranks over which states are sharded. Bytes are per element: of a trained weight,
-    its gradient, its master copy, its moments, the optimizer's temporary, a frozen weight that is
-    quantised or not, an adapter's states in all, and a weight when gathered or cast for compute.
+    its gradient, its master copy, its moments, the optimizer's temporary, an adapter's states in
+    all, a frozen weight plain or quantised, and a weight when gathered or cast for compute.
     `casts_weights`: 1 where a compute copy of all weights is held beside them (autocast).
     `bucket`: copies of the gradients held for communication (DDP: 1).
     """
 
-    shape: Ints
     device: Ints
     dp: Floats
     tp: Floats
@@ -35,12 +38,9 @@ class Configs:
     ep: Floats
     zero_stage: Ints
     zero_group: Floats
-    accumulation: Floats
-    recompute: Ints
     schedule: Ints
     virtual_stages: Floats
     offload: Ints
-    flash: Floats
     fused: Floats
     fused_loss: Floats
     in_backward: Floats
@@ -57,13 +57,31 @@ class Configs:
     bucket: Floats
 
     def __len__(self) -> int:
-        return len(self.shape)
+        return len(self.device)
 
     @property
     def count(self) -> Floats:
         """Devices used."""
         return self.dp * self.tp * self.pp * self.cp
 
+    def take(self, index: slice | Ints | NDArray[np.bool_]) -> Layouts:
+        """Some of the layouts, in that order."""
+        return replace(self, **{item.name: getattr(self, item.name)[index] for item in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class Configs:
+    """Arrays of N configurations of a training step: which shape, which layout, how many micro
+    batches in a step (`accumulation`), and what is recomputed (index of RECOMPUTE)."""
+
+    shape: Ints
+    layout: Ints
+    accumulation: Floats
+    recompute: Ints
+
+    def __len__(self) -> int:
+        return len(self.shape)
+
     def take(self, index: slice | Ints | NDArray[np.bool_]) -> Configs:
         """Some of the configurations, in that order."""
-        return replace(self, **{item.name: getattr(self, item.name)[index] for item in fields(self)})
+        return Configs(self.shape[index], self.layout[index], self.accumulation[index], self.recompute[index])

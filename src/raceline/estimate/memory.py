@@ -7,14 +7,23 @@ the first stage holds most micro batches, the last one the logits; the fuller of
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
-from raceline.estimate.configs import Configs
+from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.layout import BODY, EXPERT, FROZEN, INPUT, OUTPUT, TABLE, Floats, ModelTable
-from raceline.estimate.layout import REPLICATED, SPLIT
+from raceline.estimate.layout import (
+    BODY,
+    EXPERT,
+    INPUT,
+    OUTPUT,
+    REPLICATED,
+    SPLIT,
+    TABLE,
+    Floats,
+    ModelTable,
+)
 from raceline.estimate.op_time import Shapes, ShapeTimes
 
 GIB = 2.0**30
@@ -37,7 +46,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements on one device of a stage, before ZeRO: dense and expert ones apart (arrays of N)."""
+    """Elements on one device of a stage, before ZeRO: dense and expert ones apart (arrays of K)."""
 
     dense: Floats
     expert: Floats
@@ -47,203 +56,237 @@ class Elements:
         """Dense and expert elements together."""
         return self.dense + self.expert
 
+    def without(self, part: Elements) -> Elements:
+        """What is left when `part` is taken away."""
+        return Elements(self.dense - part.dense, self.expert - part.expert)
 
-def layer_share(table: ModelTable, configs: Configs) -> Floats:
+
+@dataclass(frozen=True, slots=True)
+class StageStates:
+    """Bytes of states on one stage of each layout (arrays of K); what doesn't depend on the batch."""
+
+    weights: Floats
+    gradients: Floats
+    optimizer: Floats
+    temporary: Floats
+    gathered: Floats
+    layer_gradients: Floats
+    share: Floats
+    has_input: Floats
+    has_output: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class ShapeMemory:
+    """Bytes of activations at each shape (arrays of U), over all layers: `kept` (U x recompute) of
+    the body, `ends` of input and output, one layer's `working` set when recomputed or not (U x 2),
+    and one element a logit (`logits`), to be multiplied by the loss's bytes."""
+
+    kept: Floats
+    input: Floats
+    output: Floats
+    working: Floats
+    logits: Floats
+
+
+def layer_share(table: ModelTable, layouts: Layouts) -> Floats:
     """The share of the body that the fullest pipeline stage holds: ceil(L / pp) / L."""
-    return np.ceil(table.layers / configs.pp) / table.layers
+    return np.asarray(np.ceil(table.layers / layouts.pp) / table.layers)
 
 
-def elements(counts: Floats, configs: Configs, weights: tuple[Floats | float, ...]) -> Elements:
+def elements(counts: Floats, layouts: Layouts, weights: tuple[Floats | float, ...]) -> Elements:
     """Elements held when group g counts `weights`[g] times (its share of this stage)."""
-    split = sum(weight * counts[group, SPLIT] for group, weight in enumerate(weights))
-    whole = sum(weight * counts[group, REPLICATED] for group, weight in enumerate(weights))
-    expert = sum(weight * counts[group, EXPERT] for group, weight in enumerate(weights))
-    tables = sum(weight * counts[group, TABLE] for group, weight in enumerate(weights))
-    dense = split / configs.tp + whole + tables / (configs.dp * configs.tp)
-    return Elements(dense, expert / (configs.tp * configs.ep) + np.zeros(len(configs)))
+    split, whole, expert, tables = (
+        sum(weight * counts[group, kind] for group, weight in enumerate(weights))
+        for kind in (SPLIT, REPLICATED, EXPERT, TABLE)
+    )
+    dense = split / layouts.tp + whole + tables / (layouts.dp * layouts.tp)
+    return Elements(dense, expert / (layouts.tp * layouts.ep))
+
+
+def whole_stage(table: ModelTable, counts: Floats, layouts: Layouts) -> Elements:
+    """Elements of the fullest stage with input and output both counted (an upper bound)."""
+    return elements(counts, layouts, (1.0, layer_share(table, layouts), 1.0, 1.0))
+
+
+def sharded(part: Elements, layouts: Layouts, from_stage: int) -> Floats:
+    """Elements after ZeRO, where its stage is at least `from_stage`; experts are sharded over the
+    ranks that hold the same ones."""
+    over = np.maximum(layouts.zero_group / layouts.ep, 1.0)
+    whole = layouts.zero_stage < from_stage
+    return np.where(whole, part.all, part.dense / layouts.zero_group + part.expert / over)
+
+
+def stage_states(
+    table: ModelTable, layouts: Layouts, efficiency: Efficiency, has_input: Floats, has_output: Floats
+) -> StageStates:
+    """States of one stage of every layout."""
+    share = layer_share(table, layouts)
+    groups: tuple[Floats | float, ...] = (has_input, share, has_output, 1.0)
+    held = elements(table.parameters, layouts, groups)
+    trained = elements(table.trainable, layouts, groups)
+    layer = elements(table.parameters, layouts, (0.0, 1.0 / table.layers, 0.0, 0.0)).all
+    adapters = sum(weight * table.adapters[group] for group, weight in enumerate(groups)) / layouts.tp
+    adapters = np.where(layouts.zero_stage >= 3, adapters / layouts.zero_group, adapters)
+    states_here, weights_here = layouts.offload < 1, layouts.offload < 2
+    gradients = sharded(trained, layouts, 2) * layouts.gradient_bytes * (1.0 + layouts.bucket)
+    layer_gradients = layer * layouts.gradient_bytes * bool(table.trainable.any())
+    gradients = np.where(layouts.in_backward > 0, np.minimum(gradients, layer_gradients), gradients)
+    moments = layouts.master_bytes + layouts.moment_bytes
+    one = sharded(trained, layouts, 1) * states_here
+    return StageStates(
+        weights=_weights(table, layouts, held, trained, groups) * weights_here
+        + trained.all * layouts.compute_bytes * layouts.casts_weights,
+        gradients=np.where(states_here, gradients, gradients * 0.5),
+        optimizer=one * moments + adapters * layouts.adapter_bytes,
+        temporary=one * layouts.temporary_bytes,
+        gathered=_gathered(table, layouts, efficiency, layer, has_input, has_output),
+        layer_gradients=np.where(layouts.zero_stage >= 2, layer_gradients, 0.0),
+        share=share,
+        has_input=has_input,
+        has_output=has_output,
+    )
+
+
+def _weights(
+    table: ModelTable, layouts: Layouts, held: Elements, trained: Elements,
+    groups: tuple[Floats | float, ...],
+) -> Floats:  # fmt: skip
+    """Bytes of trained weights, frozen plain ones and frozen quantised ones."""
+    frozen = held.without(trained)
+    quantisable = elements(table.quantisable, layouts, groups)
+    quantised = Elements(
+        np.minimum(quantisable.dense, frozen.dense), np.minimum(quantisable.expert, frozen.expert)
+    )
+    return (
+        sharded(trained, layouts, 3) * layouts.weight_bytes
+        + sharded(frozen.without(quantised), layouts, 3) * layouts.frozen_bytes
+        + sharded(quantised, layouts, 3) * layouts.quantised_bytes
+    )
+
+
+def _gathered(
+    table: ModelTable, layouts: Layouts, efficiency: Efficiency, layer: Floats, has_input: Floats,
+    has_output: Floats,
+) -> Floats:  # fmt: skip
+    """ZeRO-3's whole layers: the running and the prefetched one, and embedding and head. Frozen
+    quantised layers are gathered quantised and unpacked one matmul at a time."""
+    ends = elements(table.parameters, layouts, (has_input, 0.0, has_output, 0.0)).all
+    is_quantised = layouts.quantised_bytes < layouts.compute_bytes
+    width = np.where(is_quantised & ~table.trainable.any(), layouts.quantised_bytes, layouts.compute_bytes)
+    is_away = (layouts.zero_stage >= 3) & (layouts.zero_group > 1) | (layouts.offload >= 2)
+    whole = layer * efficiency.prefetched_layers * width + ends * layouts.compute_bytes
+    return np.where(is_away, whole, 0.0)
+
+
+def shape_memory(table: ModelTable, shapes: Shapes, times: ShapeTimes, efficiency: Efficiency) -> ShapeMemory:
+    """Activations of every shape under each kind of recompute."""
+    scores = times.scores_bytes[:, BODY] * shapes.activation_bytes * SCORE_BYTES_PER_ACTIVATION_BYTE
+    full = times.saved_bytes[:, BODY] + scores
+    edges = np.minimum(boundary_bytes(table, shapes), full)
+    selective = np.minimum(np.maximum(times.saved_bytes[:, BODY] * efficiency.selective_kept, edges), full)
+    transient = 2.0 * times.largest_bytes[:, BODY]
+    extent = table.loss_extent
+    rows = shapes.batch * (extent[0] + extent[1] * shapes.seq_len + extent[2] * shapes.target_len)
+    return ShapeMemory(
+        kept=np.stack([full, selective, edges], axis=1),
+        input=times.saved_bytes[:, INPUT],
+        output=times.saved_bytes[:, OUTPUT],
+        working=np.stack([transient, transient + full / table.layers], axis=1),
+        logits=rows / shapes.cp * table.classes / shapes.tp,
+    )
 
 
 def training_memory(
-    table: ModelTable, configs: Configs, shapes: Shapes, times: ShapeTimes, efficiency: Efficiency
-) -> Memory:
+    table: ModelTable, configs: Configs, layouts: Layouts, shapes: Shapes, times: ShapeTimes,
+    efficiency: Efficiency,
+) -> Memory:  # fmt: skip
     """Peak memory of each configuration."""
-    share = layer_share(table, configs)
-    one_stage = (configs.pp == 1).astype(float)
-    first = _Stage(table, configs, shapes, times, efficiency, share, np.ones(len(configs)), one_stage)
-    last = _Stage(table, configs, shapes, times, efficiency, share, one_stage, np.ones(len(configs)))
-    if not np.any(configs.pp > 1):
-        return first.peak()
-    one, other = first.peak(), last.peak()
-    fuller = one.total >= other.total
-    return Memory(*(np.where(fuller, getattr(one, name), getattr(other, name)) for name in Memory.__slots__))
+    activations = shape_memory(table, shapes, times, efficiency)
+    ones = np.ones(len(layouts))
+    is_one_stage = (layouts.pp == 1).astype(float)
+    first = _peak(configs, layouts, stage_states(table, layouts, efficiency, ones, is_one_stage), activations, efficiency)
+    if not np.any(layouts.pp > 1):
+        return first
+    last = _peak(configs, layouts, stage_states(table, layouts, efficiency, is_one_stage, ones), activations, efficiency)
+    fuller = first.total >= last.total
+    names = [item.name for item in fields(Memory)]
+    return Memory(*(np.where(fuller, getattr(first, name), getattr(last, name)) for name in names))
 
 
-class _Stage:
-    """One pipeline stage of every configuration: what it holds, and its peak."""
+def _peak(
+    configs: Configs, layouts: Layouts, states: StageStates, activations: ShapeMemory, efficiency: Efficiency
+) -> Memory:
+    """The peak of one stage: the fullest phase, and its parts."""
+    at, of = configs.layout, configs.shape
+    kept = activations.kept[of, configs.recompute] * states.share[at]
+    kept += (activations.input * 1.0)[of] * states.has_input[at]
+    kept *= _in_flight(configs, layouts, states)
+    kept += activations.output[of] * states.has_output[at]
+    logits = activations.logits[of] * _logit_bytes(layouts, efficiency, states)[at]
+    working = activations.working[of, np.minimum(configs.recompute, 1)]
+    gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
+    carried = np.where(configs.accumulation > 1, gradients, 0.0)
+    forward = carried + kept + logits + gathered
+    backward = gradients + working + gathered + layer
+    update = gradients + states.temporary[at]
+    is_forward = (forward >= backward) & (forward >= update)
+    is_update = ~is_forward & (update > backward)
+    dynamic = np.maximum(np.maximum(forward, backward), update)
+    fixed = (states.weights + states.optimizer)[at]
+    reserved = _fixed_reserve(layouts, efficiency)[at] + dynamic * efficiency.allocator_slack
+    spare = efficiency.workspace_gib * GIB
+    return Memory(
+        total=fixed + dynamic + reserved + spare,
+        parameters=states.weights[at],
+        gradients=np.where(is_forward, carried, gradients),
+        optimizer=states.optimizer[at],
+        activations=np.where(is_forward, kept, np.where(is_update, 0.0, working)),
+        logits=np.where(is_forward, logits, 0.0),
+        workspace=spare + np.where(is_update, states.temporary[at], gathered + np.where(is_forward, 0.0, layer)),
+        reserved=reserved,
+    )
 
-    def __init__(
-        self, table: ModelTable, configs: Configs, shapes: Shapes, times: ShapeTimes,
-        efficiency: Efficiency, share: Floats, has_input: Floats, has_output: Floats,
-    ) -> None:  # fmt: skip
-        self.table, self.configs, self.efficiency = table, configs, efficiency
-        self.shapes, self.times, self.share = shapes, times, share
-        self.has_input, self.has_output = has_input, has_output
-        self.groups: tuple[Floats | float, ...] = (has_input, share, has_output, 1.0)
-        self.held = elements(table.parameters, configs, self.groups)
-        self.trained = elements(table.trainable, configs, self.groups)
-        self.quantisable = elements(table.quantisable, configs, self.groups)
 
-    def peak(self) -> Memory:
-        configs, efficiency = self.configs, self.efficiency
-        weights, gradients, optimizer = self._states()
-        gathered = self._gathered()
-        kept, working, logits = self._activations()
-        layer_gradients = self._layer_elements() * configs.gradient_bytes
-        running = np.where(configs.in_backward > 0, np.minimum(gradients, layer_gradients), gradients)
-        carried = np.where(configs.accumulation > 1, running, 0.0)
-        temporary = self._sharded(self.trained, 1) * configs.temporary_bytes * self._on_device(1)
-        base = weights + optimizer
-        forward = carried + kept + logits + gathered + working * 0.0
-        backward = running + working + gathered + np.where(configs.zero_stage >= 2, layer_gradients, 0.0)
-        update = running + temporary
-        phase = np.argmax(np.stack([forward, backward, update]), axis=0)
-        dynamic = np.where(phase == 0, forward, np.where(phase == 1, backward, update))
-        reserved = self._reserved(dynamic)
-        workspace = np.where(phase < 2, gathered, temporary) + np.where(
-            (phase == 1) & (configs.zero_stage >= 2), layer_gradients, 0.0
-        ) + efficiency.workspace_gib * GIB
-        return Memory(
-            total=base + dynamic + reserved + efficiency.workspace_gib * GIB,
-            parameters=weights,
-            gradients=np.where(phase == 0, carried, running),
-            optimizer=optimizer,
-            activations=np.where(phase == 0, kept, np.where(phase == 1, working, 0.0)),
-            logits=np.where(phase == 0, logits, 0.0),
-            workspace=workspace,
-            reserved=reserved,
-        )
+def _in_flight(configs: Configs, layouts: Layouts, states: StageStates) -> Floats | float:
+    """Micro batches whose activations this stage holds at once."""
+    if not np.any(layouts.pp > 1):
+        return 1.0
+    chunks = 1.0 + (layouts.pp - 1.0) / (layouts.pp * layouts.virtual_stages)
+    deep = layouts.pp * np.where(layouts.schedule == 1, chunks, 1.0)
+    deep = np.where(layouts.schedule == 3, np.inf, deep)
+    deep = np.where((layouts.pp > 1) & (states.has_input > 0), deep, 1.0)
+    return np.minimum(deep[configs.layout], np.maximum(configs.accumulation, 1.0))
 
-    def _states(self) -> tuple[Floats, Floats, Floats]:
-        """Bytes of weights, of gradients (with DDP's buckets) and of optimizer states and masters."""
-        configs, trained = self.configs, self.trained
-        adapters = self._adapters()
-        frozen = Elements(self.held.dense - trained.dense, self.held.expert - trained.expert)
-        quantised = Elements(
-            np.minimum(self.quantisable.dense, frozen.dense), np.minimum(self.quantisable.expert, frozen.expert)
-        )
-        plain = Elements(frozen.dense - quantised.dense, frozen.expert - quantised.expert)
-        on_device = self._on_device(2)
-        weights = on_device * (
-            self._sharded(trained, 3) * configs.weight_bytes
-            + self._sharded(plain, 3) * configs.frozen_bytes
-            + self._sharded(quantised, 3) * configs.quantised_bytes
-        )
-        weights = weights + trained.all * configs.compute_bytes * configs.casts_weights
-        gradients = self._sharded(trained, 2) * configs.gradient_bytes * (1.0 + configs.bucket)
-        gradients = np.where(configs.offload > 0, gradients * 0.5, gradients)
-        states = configs.master_bytes + configs.moment_bytes
-        optimizer = self._sharded(trained, 1) * states * self._on_device(1)
-        adapter_bytes = np.where(configs.zero_stage >= 3, adapters / configs.zero_group, adapters)
-        return weights, gradients, optimizer + adapter_bytes * configs.adapter_bytes
 
-    def _adapters(self) -> Floats:
-        counts = self.table.adapters
-        total = sum(weight * counts[group] for group, weight in enumerate(self.groups))
-        return total / self.configs.tp + np.zeros(len(self.configs))
+def _logit_bytes(layouts: Layouts, efficiency: Efficiency, states: StageStates) -> Floats:
+    """Bytes a logit: the logits and the loss's copies of them; a chunked loss holds one chunk."""
+    per_logit = np.where(layouts.fused > 0, efficiency.logit_bytes_fused, efficiency.logit_bytes_eager)
+    chunked = np.where(layouts.fused_loss > 0, per_logit / efficiency.logit_chunks, per_logit)
+    return np.asarray(chunked * states.has_output)
 
-    def _sharded(self, part: Elements, from_stage: int) -> Floats:
-        """Elements after ZeRO, where its stage is at least `from_stage`."""
-        configs = self.configs
-        dense = np.where(configs.zero_stage >= from_stage, part.dense / configs.zero_group, part.dense)
-        over = np.maximum(configs.zero_group / configs.ep, 1.0)
-        return dense + np.where(configs.zero_stage >= from_stage, part.expert / over, part.expert)
 
-    def _on_device(self, offload: int) -> Floats:
-        """0 where these states live in host memory (1: optimizer, 2: parameters), else 1."""
-        is_away = self.configs.offload >= offload
-        return np.where(is_away, 0.0, 1.0)
-
-    def _layer_elements(self) -> Floats:
-        """Elements of one layer on a device before ZeRO."""
-        return elements(self.table.parameters, self.configs, (0.0, 1.0 / self.table.layers, 0.0, 0.0)).all
-
-    def _gathered(self) -> Floats:
-        """ZeRO-3's whole layers: the running and the prefetched one, and embedding and head."""
-        configs, efficiency = self.configs, self.efficiency
-        ends = elements(self.table.parameters, configs, (self.has_input, 0.0, self.has_output, 0.0)).all
-        layers = self._layer_elements() * efficiency.prefetched_layers
-        is_sharded = (configs.zero_stage >= 3) & (configs.zero_group > 1) | (configs.offload >= 2)
-        return np.where(is_sharded, (layers + ends) * configs.compute_bytes, 0.0)
-
-    def _activations(self) -> tuple[Floats, Floats, Floats]:
-        """Bytes kept at the end of the forward pass, one layer's working set, and the logits."""
-        configs, table, at = self.configs, self.table, self.configs.shape
-        saved, scores = self.times.saved_bytes[at], self.times.scores_bytes[at]
-        element = self.shapes.activation_bytes[at]
-        score_bytes = scores[:, BODY] * element * SCORE_BYTES_PER_ACTIVATION_BYTE
-        full = saved[:, BODY] + score_bytes
-        edges = boundary_bytes(table, self.shapes)[at]
-        selective = np.maximum(saved[:, BODY] * self.efficiency.selective_kept, edges)
-        body = np.choose(configs.recompute, [full, np.minimum(selective, full), np.minimum(edges, full)])
-        working = np.where(configs.recompute > 0, full / table.layers, 0.0)
-        working = working + 2.0 * self.times.largest_bytes[at, BODY]
-        in_flight = self._in_flight()
-        kept = in_flight * (body * self.share + saved[:, INPUT] * self.has_input)
-        kept = kept + saved[:, OUTPUT] * self.has_output
-        return kept, working, self._logits() * self.has_output
-
-    def _in_flight(self) -> Floats:
-        """Micro batches whose activations this stage holds at once."""
-        configs = self.configs
-        is_first = self.has_input > 0
-        depth = np.minimum(configs.pp, configs.accumulation)
-        chunks = 1.0 + (configs.pp - 1.0) / (configs.pp * configs.virtual_stages)
-        depth = np.where(configs.schedule == 1, depth * chunks, depth)
-        depth = np.where(configs.schedule == 3, configs.accumulation, depth)
-        return np.where((configs.pp > 1) & is_first, depth, 1.0)
-
-    def _logits(self) -> Floats:
-        """Logits and the loss's copies of them: bytes per logit by how the loss is computed."""
-        configs, table, at = self.configs, self.table, self.configs.shape
-        rows = self.shapes.batch[at] * _length(table.loss_extent, self.shapes)[at] / configs.cp
-        per_logit = np.where(
-            configs.fused > 0, self.efficiency.logit_bytes_fused, self.efficiency.logit_bytes_eager
-        )
-        per_logit = np.where(configs.fused_loss > 0, per_logit / self.efficiency.logit_chunks, per_logit)
-        return rows * table.classes / configs.tp * per_logit
-
-    def _reserved(self, dynamic: Floats) -> Floats:
-        """The context, communication buffers, and what the caching allocator can't reuse."""
-        efficiency = self.efficiency
-        buffers = np.where(self.configs.count > 1, efficiency.collective_buffers_gib * GIB, 0.0)
-        return efficiency.context_gib * GIB + buffers + dynamic * efficiency.allocator_slack
+def _fixed_reserve(layouts: Layouts, efficiency: Efficiency) -> Floats:
+    """The context and, with more than one device, communication buffers."""
+    buffers = np.where(layouts.count > 1, efficiency.collective_buffers_gib * GIB, 0.0)
+    return np.asarray(efficiency.context_gib * GIB + buffers)
 
 
 def boundary_bytes(table: ModelTable, shapes: Shapes) -> Floats:
     """Bytes that full recompute keeps over all layers, per micro batch (array of U)."""
     cut = np.where(shapes.sequence_parallel > 0, shapes.tp, 1.0) * shapes.cp
-    rows = _length(table.boundary, shapes)
-    return shapes.batch * rows * shapes.activation_bytes * table.layers / cut
+    extent = table.boundary
+    rows = extent[0] + extent[1] * shapes.seq_len + extent[2] * shapes.target_len
+    return np.asarray(shapes.batch * rows * shapes.activation_bytes * table.layers / cut)
 
 
-def _length(extent: Floats, shapes: Shapes) -> Floats:
-    return np.asarray(extent[0] + extent[1] * shapes.seq_len + extent[2] * shapes.target_len)
-
-
-def states_off_device(table: ModelTable, configs: Configs) -> Floats:
-    """Bytes of states that offload moves to host memory, per device: weights with `parameters`,
-    gradients, masters and moments with any offload."""
-    share = layer_share(table, configs)
-    groups: tuple[Floats | float, ...] = (1.0, share, 1.0, 1.0)
-    trained = elements(table.trainable, configs, groups).all
-    held = elements(table.parameters, configs, groups).all
-    sharded = np.where(configs.zero_stage >= 1, configs.zero_group, 1.0)
-    states = trained * (configs.master_bytes + configs.moment_bytes + configs.gradient_bytes)
-    frozen = np.where(configs.quantised_bytes > 0, configs.quantised_bytes, configs.frozen_bytes)
-    weights = trained * configs.weight_bytes + (held - trained) * frozen
-    weights = np.where(configs.zero_stage >= 3, weights / configs.zero_group, weights)
-    states = np.where(configs.offload > 0, states / sharded, 0.0)
-    return states + np.where(configs.offload >= 2, weights, 0.0)
-
-
-assert FROZEN == 3 and INPUT == 0 and OUTPUT == 2  # the order of `_Stage.groups`
+def states_off_device(table: ModelTable, layouts: Layouts) -> Floats:
+    """Bytes of states that offload moves to host memory, per device: gradients, masters and
+    moments with any offload, weights too with `parameters` (array of K)."""
+    trained = whole_stage(table, table.trainable, layouts)
+    held = whole_stage(table, table.parameters, layouts)
+    states = sharded(trained, layouts, 1) * (layouts.master_bytes + layouts.moment_bytes + layouts.gradient_bytes)
+    frozen = np.minimum(layouts.quantised_bytes, layouts.frozen_bytes)
+    weights = sharded(trained, layouts, 3) * layouts.weight_bytes
+    weights = weights + sharded(held.without(trained), layouts, 3) * frozen
+    return np.where(layouts.offload > 0, states, 0.0) + np.where(layouts.offload >= 2, weights, 0.0)

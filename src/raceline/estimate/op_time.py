@@ -26,7 +26,7 @@ _CHUNK_CELLS = 400_000
 class Shapes:
     """Arrays of equal length U. `batch`: samples in one forward pass; `precision`: column of
     `Devices.peak`; `activation_bytes` of one element; `weight_bytes` of one quantisable element,
-    `plain_weight_bytes` of the others; `new_fixed`, `new_tokens`, `new_targets`: positions of one
+    `plain_weight_bytes` of the others, `cache_bytes` of a cached one; `new_fixed`, `new_tokens`, `new_targets`: positions of one
     sample that this pass computes, `seq_len` and `target_len` those that attention can look back
     to; `decoding`: 1 where the past is read from a cache; `fused`: kernels fuse elementwise work;
     `flash`: no attention scores are kept."""
@@ -49,6 +49,7 @@ class Shapes:
     activation_bytes: Floats
     weight_bytes: Floats
     plain_weight_bytes: Floats
+    cache_bytes: Floats
 
     def __len__(self) -> int:
         return len(self.device)
@@ -249,7 +250,7 @@ def _attentions(
     compute = flops * (slowdown / devices.peak_flops[at])[:, None]
     cache_width = np.where(ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"]))
     shared = np.maximum(np.minimum(shapes.tp[:, None], np.maximum(ops["kv_heads"], 1.0)), 1.0)
-    cache_bytes = shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.activation_bytes[:, None]
+    cache_bytes = shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.cache_bytes[:, None]
     scores = pairs * efficiency.score_passes * shapes.activation_bytes[:, None] * (1.0 - shapes.flash[:, None])
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
     forward = np.maximum(compute, cache_bytes * per_byte) + scores * per_byte
@@ -268,7 +269,8 @@ def _keys_seen(ops: Columns, kv: Floats, decoding: Floats) -> Floats:
     than the window; with a cache, all of it."""
     causal = np.where(ops["causal"] > 0, (kv + 1.0) / 2.0, kv)
     window = ops["window"]
-    limited = np.where(kv > window, window - window * (window - 1.0) / (2.0 * np.maximum(kv, 1.0)), causal) if len(ops) else causal
+    finite = np.where(np.isfinite(window), window, 0.0)
+    limited = np.where(kv > window, finite - finite * (finite - 1.0) / (2.0 * np.maximum(kv, 1.0)), causal)
     limited = np.where((ops["causal"] > 0) & np.isfinite(window), np.minimum(limited, causal), np.minimum(causal, window))
     return np.where(decoding > 0, np.minimum(kv, window), limited)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raceline.estimate.collectives import Group, group
-from raceline.estimate.configs import Configs
+from raceline.estimate.collectives import group
+from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import BODY, FROZEN, INPUT, OUTPUT, Floats, ModelTable
-from raceline.estimate.memory import boundary_bytes, elements, layer_share, states_off_device
+from raceline.estimate.memory import layer_share, sharded, whole_stage
 from raceline.estimate.op_time import Shapes, ShapeTimes
 
 OPTIMIZER_BYTES = 30.0
@@ -35,192 +35,207 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pass:
-    """One micro batch on the slowest stage: seconds by what bounds them."""
+class _LayoutTimes:
+    """Seconds that depend on the layout alone (arrays of K): ZeRO-3's traffic of one micro batch,
+    the gradients' reduction, the update, offload's traffic; rates and latencies of groups."""
 
-    compute: Floats
-    memory: Floats
-    launches: Floats
-    communication: Floats
-
-    @property
-    def busy(self) -> Floats:
-        return self.compute + self.memory
+    share: Floats
+    one_stage: Floats
+    sharding: Floats
+    gradients: Floats
+    update: Floats
+    offload: Floats
+    tp_seconds_per_byte: Floats
+    tp_latency: Floats
+    ep_seconds_per_byte: Floats
+    cp_seconds_per_byte: Floats
+    stage_latency: Floats
+    bubble_depth: Floats
 
 
 def training_step(
-    table: ModelTable, configs: Configs, shapes: Shapes, times: ShapeTimes, devices: Devices,
-    efficiency: Efficiency, input_s: Floats | float = 0.0,
+    table: ModelTable, configs: Configs, layouts: Layouts, shapes: Shapes, times: ShapeTimes,
+    devices: Devices, efficiency: Efficiency, input_s: Floats | float = 0.0,
 ) -> StepTime:  # fmt: skip
     """Step time of each configuration. `input_s`: what reading one step's data takes."""
-    share = layer_share(table, configs)
-    forward, backward = _passes(table, configs, shapes, times, devices, efficiency, share)
-    host_s = np.where(configs.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
-    busy = forward.busy + backward.busy
-    host = np.maximum((forward.launches + backward.launches) * host_s - busy, 0.0)
+    fixed = _layout_times(table, layouts, devices, efficiency)
+    at, repeats = configs.layout, configs.accumulation
+    compute, memory, backward = _one_micro_batch(table, configs, shapes, times, devices, efficiency, fixed)
+    busy = compute + memory
+    host = np.maximum(_host(configs, layouts, times, efficiency, fixed) - busy, 0.0)
     micro = busy + host
-    shard_total, shard_exposed = _sharding(table, configs, devices, efficiency, micro)
-    exposed = forward.communication + backward.communication + shard_exposed
-    depth = np.where(configs.schedule == 2, (configs.pp - 1.0) / 3.0, configs.pp - 1.0)
-    bubble = depth / configs.virtual_stages * (micro + exposed)
-    gradients = _gradients(table, configs, devices, efficiency, backward.busy)
-    update, traffic = _update(table, configs, devices, efficiency)
-    repeats = configs.accumulation
-    before_input = repeats * (micro + exposed) + bubble + gradients + update + traffic
+    sent = _exposed_layers(configs, layouts, times, fixed, efficiency)
+    sent += _exposed_sharding(fixed.sharding[at], micro, efficiency)
+    bubble = fixed.bubble_depth[at] * (micro + sent)
+    reduction = fixed.gradients[at]
+    gradients = np.maximum(reduction * efficiency.exposed_gradients, reduction - backward)
+    update, offload = fixed.update[at], fixed.offload[at]
+    before_input = repeats * (micro + sent) + bubble + gradients + update + offload
     waiting = np.maximum(input_s - before_input, 0.0)
+    flops = times.flops_forward.sum(axis=1) + times.flops_backward.sum(axis=1)
     return StepTime(
         total=before_input + waiting,
-        compute=repeats * (forward.compute + backward.compute),
-        memory_bound=repeats * (forward.memory + backward.memory),
-        communication_exposed=repeats * exposed + gradients + traffic,
+        compute=repeats * compute,
+        memory_bound=repeats * memory,
+        communication_exposed=repeats * sent + gradients + offload,
         pipeline_bubble=bubble,
         optimizer=update,
         input=waiting,
         host=repeats * host,
-        flops=_flops(table, configs, times),
+        flops=flops[configs.shape] / layouts.pp[at] * repeats,
     )
 
 
-def _passes(
+def _stage(values: Floats, configs: Configs, fixed: _LayoutTimes) -> Floats:
+    """Sum of groups on the slowest stage: its share of the body, and both ends or the longer one."""
+    both = values[:, INPUT] + values[:, OUTPUT]
+    longer = np.maximum(values[:, INPUT], values[:, OUTPUT])
+    of, at = configs.shape, configs.layout
+    ends = longer[of] + (both - longer)[of] * fixed.one_stage[at] + values[:, FROZEN][of]
+    return np.asarray(values[:, BODY][of] * fixed.share[at] + ends)
+
+
+def _one_micro_batch(
     table: ModelTable, configs: Configs, shapes: Shapes, times: ShapeTimes, devices: Devices,
-    efficiency: Efficiency, share: Floats,
-) -> tuple[_Pass, _Pass]:  # fmt: skip
-    """Forward and backward of one micro batch on the stage that takes longest."""
-    at, training = configs.shape, efficiency.training
-    one = configs.pp == 1
-    vocabulary = _loss(table, configs, shapes, devices, efficiency)
-
-    def stage(values: Floats) -> Floats:
-        ends = np.where(one, values[at, INPUT] + values[at, OUTPUT], np.maximum(values[at, INPUT], values[at, OUTPUT]))
-        return np.asarray(values[at, BODY] * share + ends + values[at, FROZEN])
-
-    tensor = group(devices, configs.device, configs.tp, np.ones(len(configs)), efficiency)
-    exposed = _layer_communication(table, configs, times, tensor, devices, efficiency, share)
-    forward = _Pass(
-        stage(times.forward_compute_s) * training,
-        stage(times.forward_memory_s) + vocabulary,
-        stage(times.launches_forward),
-        exposed,
+    efficiency: Efficiency, fixed: _LayoutTimes,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """Seconds bound by compute and by memory of forward and backward, and of backward alone."""
+    of, share = configs.shape, fixed.share[configs.layout]
+    again_compute = np.stack(
+        [np.zeros(len(shapes)), times.attention_forward_s[:, BODY], times.forward_compute_s[:, BODY]], axis=1
     )
-    again_compute, again_memory, again_launches = (
-        np.choose(configs.recompute, [0.0 * share, partial, values[at, BODY] * share])
-        for values, partial in (
-            (times.forward_compute_s, times.attention_forward_s[at, BODY] * share),
-            (times.forward_memory_s, 0.5 * times.forward_memory_s[at, BODY] * share),
-            (times.launches_forward, 0.5 * times.launches_forward[at, BODY] * share),
-        )
+    again_memory = np.stack(
+        [np.zeros(len(shapes)), 0.5 * times.forward_memory_s[:, BODY], times.forward_memory_s[:, BODY]], axis=1
     )
-    backward = _Pass(
-        (stage(times.backward_compute_s) + again_compute) * training,
-        stage(times.backward_memory_s) + again_memory + vocabulary,
-        stage(times.launches_backward) + again_launches,
-        exposed * np.where(configs.recompute == 2, 2.0, 1.0),
-    )
-    return forward, backward
+    forward = _stage(times.forward_compute_s, configs, fixed)
+    back = _stage(times.backward_compute_s, configs, fixed) + again_compute[of, configs.recompute] * share
+    vocabulary = _loss(table, shapes, devices, efficiency)[of]
+    memory_back = _stage(times.backward_memory_s, configs, fixed) + vocabulary
+    memory_back += again_memory[of, configs.recompute] * share
+    memory = _stage(times.forward_memory_s, configs, fixed) + vocabulary + memory_back
+    training = efficiency.training
+    return (forward + back) * training, memory, back * training + memory_back
 
 
-def _loss(
-    table: ModelTable, configs: Configs, shapes: Shapes, devices: Devices, efficiency: Efficiency
-) -> Floats:
+def _loss(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> Floats:
     """Half of the loss's traffic over the logits (it is the same in both passes)."""
-    at = configs.shape
     extent = table.loss_extent
     rows = shapes.batch * (extent[0] + extent[1] * shapes.seq_len + extent[2] * shapes.target_len)
-    logits = rows[at] / configs.cp * table.classes / configs.tp
-    rate = devices.bandwidth_bytes_s[configs.device] * efficiency.memory
+    logits = rows / shapes.cp * table.classes / shapes.tp
+    rate = devices.bandwidth_bytes_s[shapes.device] * efficiency.memory
     return np.asarray(0.5 * logits * efficiency.vocabulary_bytes / rate)
 
 
-def _layer_communication(
-    table: ModelTable, configs: Configs, times: ShapeTimes, tensor: Group, devices: Devices,
-    efficiency: Efficiency, share: Floats,
-) -> Floats:  # fmt: skip
-    """Exposed communication of one forward pass: tp's all-reduces, the experts' exchange, cp's ring
-    (hidden behind attention as far as it lasts) and the hand-over between stages."""
-    at, ones = configs.shape, np.ones(len(configs))
-    per_layer = np.where(configs.tp > 1, table.layers * share * 2.0 * tensor.latency_s, 0.0)
-    reduced = tensor.all_reduce(times.reduced_bytes[at, BODY] * share) + per_layer
-    total = reduced * efficiency.exposed_tensor_parallel
-    if np.any(configs.ep > 1):
-        experts = group(devices, configs.device, configs.ep, configs.tp, efficiency)
-        total = total + experts.all_to_all(times.routed_bytes[at, BODY] * share)
-    if np.any(configs.cp > 1):
-        ring = group(devices, configs.device, configs.cp, configs.tp, efficiency)
-        passed = times.ring_bytes[at, BODY] * share * (configs.cp - 1.0)
-        hidden = times.attention_forward_s[at, BODY] * share
-        total = total + np.where(configs.cp > 1, np.maximum(passed / ring.bytes_s - hidden, 0.1 * passed / ring.bytes_s), 0.0)
-    if np.any(configs.pp > 1):
-        stages = group(devices, configs.device, 2.0 * ones, configs.tp * configs.dp * configs.cp, efficiency)
-        total = total + np.where(configs.pp > 1, stages.latency_s * configs.virtual_stages, 0.0)
-    return np.asarray(total)
-
-
-def _sharding(
-    table: ModelTable, configs: Configs, devices: Devices, efficiency: Efficiency, busy: Floats
-) -> tuple[Floats, Floats]:
-    """ZeRO-3's gathers and reduce-scatters of a micro batch: their time, and what compute doesn't
-    hide of it: (busy^p + comm^p)^(1/p) + rest x comm - busy."""
-    share = layer_share(table, configs)
-    held = elements(table.parameters, configs, (1.0, share, 1.0, 1.0)).all
-    trained = elements(table.trainable, configs, (1.0, share, 1.0, 1.0)).all
-    element = np.where(configs.quantised_bytes > 0, configs.quantised_bytes, configs.compute_bytes)
-    ranks = group(devices, configs.device, configs.zero_group, configs.tp, efficiency)
-    gathers = 2.0 * ranks.all_gather(held * element) + ranks.all_gather(trained * configs.gradient_bytes)
-    layers = table.layers * share * 3.0 * ranks.latency_s
-    is_sharded = (configs.zero_stage >= 3) & (configs.zero_group > 1)
-    total = np.where(is_sharded, gathers + layers, 0.0)
-    moves = np.where(configs.offload >= 2, 2.0 * held * element, 0.0)
-    total = total + moves / (devices.pcie_bytes_s[configs.device] * efficiency.pcie)
-    power = efficiency.overlap_power
-    together = (busy**power + total**power) ** (1.0 / power) + efficiency.overlap_rest * total
-    return total, np.where(total > 0, np.maximum(together - busy, 0.0), 0.0)
-
-
-def _gradients(
-    table: ModelTable, configs: Configs, devices: Devices, efficiency: Efficiency, backward: Floats
+def _host(
+    configs: Configs, layouts: Layouts, times: ShapeTimes, efficiency: Efficiency, fixed: _LayoutTimes
 ) -> Floats:
-    """Exposed part of the gradients' reduction over data-parallel ranks, once a step: a share is
-    never hidden, and what outlasts the last backward pass isn't either."""
-    share = layer_share(table, configs)
-    trained = elements(table.trainable, configs, (1.0, share, 1.0, 1.0)).all
-    adapters = table.adapters.sum() * share / configs.tp
-    width = np.minimum(configs.gradient_bytes, 4.0)
-    payload = trained * width + adapters * 4.0
-    outside = np.maximum(configs.dp * configs.cp / configs.zero_group, 1.0)
-    ranks = group(
-        devices, configs.device, np.where(configs.zero_stage >= 3, outside, configs.dp * configs.cp),
-        np.where(configs.zero_stage >= 3, configs.tp * configs.zero_group, configs.tp), efficiency,
-    )  # fmt: skip
-    sharded = np.where(configs.zero_stage >= 3, payload / configs.zero_group, payload)
-    reduce = ranks.all_reduce(sharded)
-    again = np.where(configs.zero_stage == 2, configs.accumulation, 1.0)
-    reduce = reduce * (0.5 + 0.5 * again)
-    return np.maximum(reduce * efficiency.exposed_gradients, reduce - backward)
+    """Seconds that the host needs to launch a micro batch's kernels."""
+    launches = _stage(times.launches_forward + times.launches_backward, configs, fixed)
+    again = np.array([0.0, 0.5, 1.0])[configs.recompute] * times.launches_forward[:, BODY][configs.shape]
+    launches += again * fixed.share[configs.layout]
+    per_launch = np.where(layouts.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
+    return np.asarray(launches * per_launch[configs.layout])
+
+
+def _exposed_layers(
+    configs: Configs, layouts: Layouts, times: ShapeTimes, fixed: _LayoutTimes, efficiency: Efficiency
+) -> Floats:
+    """Exposed communication inside a micro batch: tp's all-reduces in both passes (again under full
+    recompute), the experts' exchange, cp's ring as far as attention doesn't hide it, and hand-overs."""
+    of, at = configs.shape, configs.layout
+    passes = np.array([2.0, 2.0, 3.0])[configs.recompute] * fixed.share[at]
+    sent = (times.reduced_bytes[:, BODY][of] * fixed.tp_seconds_per_byte[at] + fixed.tp_latency[at]) * passes
+    sent *= efficiency.exposed_tensor_parallel
+    if np.any(layouts.ep > 1):
+        sent += times.routed_bytes[:, BODY][of] * fixed.ep_seconds_per_byte[at] * passes
+    if np.any(layouts.cp > 1):
+        ring = times.ring_bytes[:, BODY][of] * fixed.cp_seconds_per_byte[at]
+        hidden = times.attention_forward_s[:, BODY][of]
+        sent += np.maximum(ring - hidden, 0.1 * ring) * passes
+    return np.asarray(sent + fixed.stage_latency[at])
+
+
+def _exposed_sharding(total: Floats, busy: Floats, efficiency: Efficiency) -> Floats:
+    """What compute doesn't hide of ZeRO-3's traffic: (busy^p + comm^p)^(1/p) + rest x comm - busy."""
+    if not np.any(total > 0):
+        return np.zeros(len(busy))
+    ratio = total / busy
+    power = efficiency.overlap_power
+    together = (1.0 + ratio**power) ** (1.0 / power) - 1.0
+    return np.asarray(busy * together + efficiency.overlap_rest * total)
+
+
+def _layout_times(
+    table: ModelTable, layouts: Layouts, devices: Devices, efficiency: Efficiency
+) -> _LayoutTimes:
+    """All terms that depend on the layout alone."""
+    ones, device = np.ones(len(layouts)), layouts.device
+    share = layer_share(table, layouts)
+    tensor = group(devices, device, layouts.tp, ones, efficiency)
+    experts = group(devices, device, layouts.ep, layouts.tp, efficiency)
+    ring = group(devices, device, layouts.cp, layouts.tp, efficiency)
+    stages = group(devices, device, 2.0 * ones, layouts.tp * layouts.dp * layouts.cp, efficiency)
+    update, offload = _update(table, layouts, devices, efficiency)
+    depth = np.where(layouts.schedule == 2, (layouts.pp - 1.0) / 3.0, layouts.pp - 1.0)
+    return _LayoutTimes(
+        share=share,
+        one_stage=(layouts.pp == 1).astype(float),
+        sharding=_sharding(table, layouts, devices, efficiency),
+        gradients=_gradients(table, layouts, devices, efficiency),
+        update=update,
+        offload=offload,
+        tp_seconds_per_byte=tensor.all_reduce(ones) - tensor.all_reduce(0.0 * ones),
+        tp_latency=tensor.all_reduce(0.0 * ones) * 2.0 * table.layers,
+        ep_seconds_per_byte=experts.all_to_all(ones) - experts.all_to_all(0.0 * ones),
+        cp_seconds_per_byte=np.where(layouts.cp > 1, (layouts.cp - 1.0) / ring.bytes_s, 0.0),
+        stage_latency=np.where(layouts.pp > 1, 2.0 * stages.latency_s * layouts.virtual_stages, 0.0),
+        bubble_depth=depth / layouts.virtual_stages,
+    )
+
+
+def _sharding(table: ModelTable, layouts: Layouts, devices: Devices, efficiency: Efficiency) -> Floats:
+    """ZeRO-3's gathers (forward, backward) and reduce-scatter of one micro batch, and the traffic
+    of parameters that live in host memory."""
+    held = whole_stage(table, table.parameters, layouts).all
+    trained = whole_stage(table, table.trainable, layouts).all
+    frozen_width = np.minimum(layouts.quantised_bytes, layouts.compute_bytes)
+    gathered = trained * layouts.compute_bytes + (held - trained) * frozen_width
+    ranks = group(devices, layouts.device, layouts.zero_group, layouts.tp, efficiency)
+    width = np.minimum(layouts.gradient_bytes, layouts.compute_bytes)
+    moved = 2.0 * ranks.all_gather(gathered) + ranks.all_gather(trained * width)
+    latency = table.layers * layer_share(table, layouts) * 3.0 * ranks.latency_s
+    is_sharded = (layouts.zero_stage >= 3) & (layouts.zero_group > 1)
+    own = np.where(is_sharded, gathered / layouts.zero_group, gathered)
+    away = np.where(layouts.offload >= 2, 2.0 * own, 0.0)
+    pcie = devices.pcie_bytes_s[layouts.device] * efficiency.pcie
+    return np.where(is_sharded, moved + latency, 0.0) + away / pcie
+
+
+def _gradients(table: ModelTable, layouts: Layouts, devices: Devices, efficiency: Efficiency) -> Floats:
+    """Seconds to reduce the gradients over data-parallel ranks once a step: all of them below
+    ZeRO-3; with it, the shard's over its copies (hybrid sharding)."""
+    trained = whole_stage(table, table.trainable, layouts).all
+    adapters = table.adapters.sum() * layer_share(table, layouts) / layouts.tp
+    payload = trained * layouts.gradient_bytes + adapters * 4.0
+    is_sharded = layouts.zero_stage >= 3
+    ranks = layouts.dp * layouts.cp
+    copies = np.where(is_sharded, np.maximum(ranks / layouts.zero_group, 1.0), ranks)
+    stride = np.where(is_sharded, layouts.tp * layouts.zero_group, layouts.tp)
+    members = group(devices, layouts.device, copies, stride, efficiency)
+    return members.all_reduce(np.where(is_sharded, payload / layouts.zero_group, payload))
 
 
 def _update(
-    table: ModelTable, configs: Configs, devices: Devices, efficiency: Efficiency
+    table: ModelTable, layouts: Layouts, devices: Devices, efficiency: Efficiency
 ) -> tuple[Floats, Floats]:
     """The optimizer's own time, on the device or on the host, and offload's traffic over PCIe."""
-    share = layer_share(table, configs)
-    trained = elements(table.trainable, configs, (1.0, share, 1.0, 1.0)).all
-    trained = trained + table.adapters.sum() * share / configs.tp
-    mine = np.where(configs.zero_stage >= 1, trained / configs.zero_group, trained)
-    rate = devices.bandwidth_bytes_s[configs.device]
+    mine = sharded(whole_stage(table, table.trainable, layouts), layouts, 1)
+    mine = mine + table.adapters.sum() * layer_share(table, layouts) / layouts.tp
+    rate = devices.bandwidth_bytes_s[layouts.device]
     on_device = mine * OPTIMIZER_BYTES * efficiency.optimizer / rate
-    in_node = np.minimum(devices.per_node[configs.device], configs.count)
+    in_node = np.minimum(devices.per_node[layouts.device], layouts.count)
     on_host = mine * in_node * HOST_OPTIMIZER_BYTES / (efficiency.host_memory_gbs * 1e9)
-    is_away = configs.offload > 0
-    pcie = devices.pcie_bytes_s[configs.device] * efficiency.pcie
-    traffic = np.where(is_away, mine * (configs.gradient_bytes + configs.compute_bytes) / pcie, 0.0)
+    is_away = layouts.offload > 0
+    pcie = devices.pcie_bytes_s[layouts.device] * efficiency.pcie
+    traffic = np.where(is_away, mine * (layouts.gradient_bytes + layouts.compute_bytes) / pcie, 0.0)
     return np.where(is_away, on_host, on_device), traffic
-
-
-def _flops(table: ModelTable, configs: Configs, times: ShapeTimes) -> Floats:
-    """Model FLOPs on one device in a step, the mean over pipeline stages."""
-    at = configs.shape
-    one_pass = times.flops_forward[at].sum(axis=1) + times.flops_backward[at].sum(axis=1)
-    return np.asarray(one_pass / configs.pp * configs.accumulation)
-
-
-__all__ = ["StepTime", "boundary_bytes", "states_off_device", "training_step"]

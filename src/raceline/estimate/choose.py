@@ -1,0 +1,317 @@
+"""Filling in what a scenario leaves out, and refusing what can't be.
+
+`choose` answers with a `Choice`: the scenario's settings in full. Two of them may stay open when
+training: `recompute` and `micro_batch`; the evaluation tries their candidates and keeps the fastest
+that fits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import msgspec
+
+from raceline.estimate.conventions import bytes_per_element, convention, engine
+from raceline.estimate.devices import FORMATS, Device, peak_flops
+from raceline.estimate.scenario import Scenario, Setup, Workload
+from raceline.models.graph import Model
+from raceline.present.errors import InputError, Message, message
+
+DEFAULT_SEQ_LEN = 4096
+DEFAULT_INPUT_LEN = 1024
+DEFAULT_OUTPUT_LEN = 256
+MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+_SHARDED = {"pytorch-fsdp2", "torchtitan", "jax", "llm-foundry", "litgpt", "torchtune"}
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario in full. `micro_batches` and `recomputes` are the candidates that are open."""
+
+    scenario: Scenario
+    model: Model
+    device: Device
+    task: str
+    method: str | None
+    precision: str
+    number_format: str
+    states: str
+    weight_precision: str | None
+    kv_precision: str
+    optimizer: str
+    runtime: str
+    dp: int
+    tp: int
+    pp: int
+    cp: int
+    ep: int
+    zero_stage: int
+    zero_group: int
+    seq_len: int
+    target_len: int
+    input_len: int
+    output_len: int
+    concurrency: int
+    micro_batches: tuple[int, ...]
+    recomputes: tuple[str, ...]
+    global_batch: int | None
+    attention: str
+    is_fused: bool
+    fused_loss: bool
+    offload: str
+    schedule: str
+    virtual_stages: int
+    sequence_parallel: bool
+    lora_targets: tuple[str, ...] | None
+    chosen: dict[str, Any]
+    notes: tuple[Message, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Devices of the run."""
+        return self.dp * self.tp * self.pp * self.cp
+
+
+def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Message, ...] = ()) -> Choice:
+    """The scenario with every open setting decided; raises InputError where settings contradict."""
+    workload, setup = scenario.workload, scenario.setup
+    picker = _Picker(setup)
+    is_training = workload.task == "train"
+    method = _method(workload, setup, model, picker) if is_training else None
+    runtime = picker.take("runtime", _runtime(scenario, is_training))
+    precision = picker.take("precision", _precision(setup, model, device, method, is_training))
+    number_format = _number_format(precision, device, setup)
+    layout = _layout(scenario, model, picker, is_training)
+    lengths = _lengths(workload, model, picker, is_training)
+    habits = convention(runtime)
+    zero = _zero(scenario, layout, runtime, picker) if is_training else 0
+    return Choice(
+        scenario=scenario,
+        model=model,
+        device=device,
+        task=workload.task,
+        method=method,
+        precision=precision,
+        number_format=number_format,
+        states=_states(precision, runtime, habits.bf16, habits.fp16, setup, method),
+        weight_precision=_weight_precision(setup, model, method, precision, is_training, picker),
+        kv_precision=setup.kv_precision or _base(precision if precision not in ("fp8", "int8") else "bf16"),
+        optimizer=picker.take("optimizer", "adamw") if is_training else "none",
+        runtime=runtime,
+        **layout,
+        zero_stage=zero,
+        zero_group=_zero_group(setup, layout, zero),
+        **lengths,
+        concurrency=picker.take("concurrency", _concurrency(workload, setup)) if not is_training else 1,
+        micro_batches=_micro_batches(setup, layout, is_training),
+        recomputes=(setup.recompute,) if setup.recompute else ("none", "selective", "full"),
+        global_batch=setup.global_batch,
+        attention=picker.take("attention", "flash"),
+        is_fused=bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused),
+        fused_loss=bool(picker.take("fused_loss", False)),
+        offload=picker.take("offload", "none"),
+        schedule=picker.take("schedule", "1f1b"),
+        virtual_stages=setup.virtual_stages or 1,
+        sequence_parallel=_sequence_parallel(setup, layout, runtime),
+        lora_targets=_targets(setup),
+        chosen=picker.chosen,
+        notes=notes,
+    )
+
+
+class _Picker:
+    """Notes each setting that the scenario left open in `chosen`."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.chosen: dict[str, Any] = {}
+
+    def take(self, name: str, default: Any) -> Any:
+        given = getattr(self.setup, name, None)
+        if given is not None:
+            return given
+        self.chosen[name] = default
+        return default
+
+    def note(self, name: str, given: Any, default: Any) -> Any:
+        if given is not None:
+            return given
+        self.chosen[name] = default
+        return default
+
+
+def _method(workload: Workload, setup: Setup, model: Model, picker: _Picker) -> str:
+    default = "lora" if setup.lora_rank else "pretrain"
+    method: str = picker.note("method", workload.method, default)
+    if method == "qlora" and setup.weight_precision is None:
+        picker.chosen["weight_precision"] = "nf4"
+    return method
+
+
+def _runtime(scenario: Scenario, is_training: bool) -> str:
+    setup, count = scenario.setup, scenario.hardware.count
+    if setup.framework and setup.framework not in ("pytorch", "torch"):
+        return setup.framework
+    if not is_training:
+        return "vllm"
+    if setup.zero_stage == 0 and count > 1:
+        return "pytorch-ddp"
+    return "pytorch-fsdp2" if count > 1 else "pytorch"
+
+
+def _precision(setup: Setup, model: Model, device: Device, method: str | None, is_training: bool) -> str:
+    for wanted in ("bf16", "fp16", "fp32"):
+        if peak_flops(device, wanted) > 0:
+            return wanted
+    raise InputError("estimate.no_rate", field="hardware.accelerator", accelerator=device.accelerator.id)
+
+
+def _base(precision: str) -> str:
+    return precision.removesuffix("-mixed").removesuffix("-true")
+
+
+_FORMAT_OF = {"mxfp8": "fp8", "nvfp4": "fp4"}
+
+
+def _number_format(precision: str, device: Device, setup: Setup) -> str:
+    """The catalogue's rate that matmuls run at; refuses what the device can't do."""
+    wanted = _FORMAT_OF.get(_base(precision), _base(precision))
+    if wanted == "tf32" and peak_flops(device, "tf32") <= 0:
+        wanted = "fp32"
+    assert wanted in FORMATS
+    if peak_flops(device, wanted) > 0:
+        return wanted
+    if wanted == "fp32" and peak_flops(device, "bf16") > 0:
+        return "bf16"
+    raise InputError(
+        "estimate.precision_unsupported", field="setup.precision", precision=precision,
+        accelerator=device.accelerator.name, source_url=device.accelerator.source_url.split(" ")[0],
+    )  # fmt: skip
+
+
+def _layout(scenario: Scenario, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:
+    setup, count = scenario.setup, scenario.hardware.count
+    pp, cp, ep = setup.pp or 1, setup.cp or 1, setup.ep or 1
+    stated_tp = setup.tp or (1 if is_training or setup.dp else None)
+    tp = stated_tp or max(1, count // (pp * cp * (setup.dp or 1)))
+    if setup.tp is None and tp > 1:
+        picker.chosen["tp"] = tp
+    dp = setup.dp or max(1, count // (tp * pp * cp))
+    if setup.dp is None:
+        picker.chosen["dp"] = dp
+    if dp * tp * pp * cp != count:
+        raise InputError("estimate.layout_mismatch", field="setup.dp", dp=dp, tp=tp, pp=pp, cp=cp, count=count)
+    if pp > max(model.layers, 1):
+        raise InputError("estimate.too_many_stages", field="setup.pp", pp=pp, layers=model.layers)
+    if (dp * cp * tp) % ep:
+        raise InputError("estimate.experts_mismatch", field="setup.ep", ep=ep, ranks=dp * cp * tp)
+    return {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
+
+
+def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:
+    longest = model.max_seq_len or DEFAULT_SEQ_LEN
+    uses_tokens = any(op.rows.per_token for block in model.blocks for op in block.ops)
+    default = (model.seq_len or min(longest, DEFAULT_SEQ_LEN)) if uses_tokens else 0
+    given = workload.longest_sample or workload.seq_len
+    target = model.target_len
+    if is_training:
+        seq_len = picker.note("seq_len", given, default) if uses_tokens else 0
+        if target:
+            target = workload.output_len or target
+        return {"seq_len": seq_len, "target_len": target, "input_len": 0, "output_len": 0}
+    if model.objective not in ("causal", "seq2seq"):
+        length = given or workload.input_len or default
+        return {"seq_len": length, "target_len": target, "input_len": length, "output_len": 0}
+    output = picker.note("output_len", workload.output_len, DEFAULT_OUTPUT_LEN)
+    fallback = max(1, given - output) if given else min(DEFAULT_INPUT_LEN, longest)
+    input_len = picker.note("input_len", workload.input_len, fallback)
+    return {"seq_len": input_len + output, "target_len": target, "input_len": input_len, "output_len": output}
+
+
+def _zero(scenario: Scenario, layout: dict[str, int], runtime: str, picker: _Picker) -> int:
+    ranks = layout["dp"] * layout["cp"]
+    default = convention(runtime).zero if ranks > 1 else 0
+    return int(picker.take("zero_stage", default))
+
+
+def _zero_group(setup: Setup, layout: dict[str, int], zero: int) -> int:
+    ranks = layout["dp"] * layout["cp"]
+    if zero == 0:
+        return 1
+    group = setup.zero_group or ranks
+    if ranks % group:
+        raise InputError("estimate.zero_group_mismatch", field="setup.zero_group", zero_group=group, ranks=ranks)
+    return group
+
+
+def _concurrency(workload: Workload, setup: Setup) -> int:
+    return workload.concurrency or setup.max_sequences or setup.micro_batch or 1
+
+
+def _micro_batches(setup: Setup, layout: dict[str, int], is_training: bool) -> tuple[int, ...]:
+    if not is_training or setup.micro_batch:
+        return (setup.micro_batch or 1,)
+    if setup.global_batch:
+        most = max(1, setup.global_batch // layout["dp"])
+        return tuple(size for size in MICRO_BATCHES if size <= most and most % size == 0) or (1,)
+    return MICRO_BATCHES
+
+
+def _states(precision: str, runtime: str, bf16: str, fp16: str, setup: Setup, method: str | None) -> str:
+    if precision.endswith("-true"):
+        return "true"
+    if precision.endswith("-mixed"):
+        return "amp"
+    if precision == "fp16":
+        return fp16
+    if setup.zero_stage and "transformers" in runtime and method in ("pretrain", "full"):
+        return "master"
+    return bf16
+
+
+def _weight_precision(
+    setup: Setup, model: Model, method: str | None, precision: str, is_training: bool, picker: _Picker
+) -> str | None:
+    """What frozen or served weights are stored in; None where weights are trained."""
+    if setup.weight_precision:
+        return setup.weight_precision
+    if is_training:
+        return "nf4" if method == "qlora" else None
+    if model.weight_format:
+        picker.chosen["weight_precision"] = model.weight_format
+        return model.weight_format
+    return _base(precision)
+
+
+def _sequence_parallel(setup: Setup, layout: dict[str, int], runtime: str) -> bool:
+    if setup.sequence_parallel is not None:
+        return setup.sequence_parallel
+    return layout["tp"] > 1 and "megatron" in runtime
+
+
+def _targets(setup: Setup) -> tuple[str, ...] | None:
+    targets = setup.lora_targets
+    if targets is None or targets in ("all", "all-linear"):
+        return None
+    names = targets.split(",") if isinstance(targets, str) else targets
+    return None if "all" in names or "all-linear" in names else tuple(name.strip() for name in names)
+
+
+def accumulation(choice: Choice, micro_batch: int) -> int:
+    """Micro batches in one optimizer step."""
+    if choice.global_batch is None:
+        return max(1, choice.pp if choice.pp > 1 else 1) * (4 if choice.pp > 1 else 1)
+    return max(1, math.ceil(choice.global_batch / (micro_batch * choice.dp)))
+
+
+def activation_bytes(choice: Choice) -> float:
+    """Bytes of one activation element: 8-bit and 4-bit formats keep activations in 16 bits."""
+    base = _base(choice.precision)
+    return 4.0 if base in ("fp32", "tf32") else 2.0
+
+
+def frozen_bytes(choice: Choice) -> tuple[float, float]:
+    """Bytes of a frozen element: plain, and quantised (0 where nothing is quantised)."""
+    plain = 4.0 if choice.precision.endswith("-mixed") or choice.precision in ("fp32", "tf32") else 2.0
+    quantised = bytes_per_element(choice.weight_precision) if choice.weight_precision else plain
+    return (2.0 if choice.weight_precision and plain == 2.0 else plain), quantised

@@ -1,0 +1,51 @@
+"""Inference scenarios as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from raceline.estimate.choose import Choice, activation_bytes
+from raceline.estimate.conventions import bytes_per_element, engine
+from raceline.estimate.devices import FORMATS
+from raceline.estimate.layout import Floats
+from raceline.estimate.memory import GIB
+from raceline.estimate.serving import Serving
+
+
+def _column(values: Iterable[float | int | bool]) -> Floats:
+    return np.array(list(values), dtype=np.float64)
+
+
+def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
+    """Choices as arrays; `device_of` are indices into Devices."""
+    engines = [engine(c.runtime) for c in choices]
+    setups = [c.scenario.setup for c in choices]
+    return Serving(
+        device=np.array(device_of, dtype=np.int64),
+        precision=np.array([FORMATS.index(c.number_format) for c in choices], dtype=np.int64),
+        tp=_column(c.tp for c in choices),
+        pp=_column(c.pp for c in choices),
+        ep=_column(c.ep for c in choices),
+        replicas=_column(c.dp for c in choices),
+        concurrency=_column(c.concurrency for c in choices),
+        input_len=_column(c.input_len for c in choices),
+        output_len=_column(c.output_len for c in choices),
+        max_model_len=_column(s.max_model_len or 0 for s in setups),
+        chunk=_column(s.prefill_chunk or e.chunk for s, e in zip(setups, engines, strict=True)),
+        activation_bytes=_column(activation_bytes(c) for c in choices),
+        weight_bytes=_column(bytes_per_element(c.weight_precision or c.precision) for c in choices),
+        plain_weight_bytes=_column(activation_bytes(c) for c in choices),
+        cache_bytes=_column(bytes_per_element(c.kv_precision) for c in choices),
+        engine_fraction=_column(_fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)),
+        engine_reserve_bytes=_column(e.reserve_gib * GIB for e in engines),
+        fused=_column(c.is_fused for c in choices),
+        flash=_column(c.attention == "flash" for c in choices),
+        host_scale=_column(e.host_scale for e in engines),
+        all_at_once=_column(e.all_at_once for e in engines),
+    )
+
+
+def _fraction(stated: float | None, default: float) -> float:
+    return default if stated is None else stated

@@ -1,0 +1,208 @@
+"""Estimates from evaluated rows: figures with units, ranges, what binds, and warnings."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from raceline.estimate import cost, host
+from raceline.estimate.choose import Choice
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.hardware import Catalogue
+from raceline.estimate.layout import ModelTable
+from raceline.estimate.memory import GIB
+from raceline.estimate.ranges import memory_range, time_range, verdict, worst
+from raceline.estimate.result import Estimate, Latency, MemoryParts, Range, Throughput, TimeParts
+from raceline.estimate.serving import Serving, ServingMemory, ServingTime
+from raceline.estimate.train import Evaluated
+from raceline.present.errors import Message, message
+
+_BOUNDS = ("compute", "memory_bound", "communication_exposed", "pipeline_bubble", "optimizer", "input", "host")
+_BOUND_NAMES = {"memory_bound": "memory", "communication_exposed": "communication"}
+
+
+def trained(
+    choice: Choice, done: Evaluated, row: int, micro_batch: int, recompute: str, table: ModelTable,
+    limit_bytes: float, offloaded_bytes: float, catalogue: Catalogue, efficiency: Efficiency,
+) -> Estimate:  # fmt: skip
+    """The estimate of a training row."""
+    steps_of = float(done.configs.accumulation[row])
+    global_batch = micro_batch * choice.dp * steps_of
+    step_s = time_range(float(done.time.total[row]), efficiency)
+    parts = TimeParts(**{name: float(getattr(done.time, name)[row]) for name in _BOUNDS})
+    memory = _training_memory(done, row, limit_bytes, efficiency)
+    trained_elements, adapters = float(table.trainable.sum()), float(table.adapters.sum())
+    total = float(table.parameters.sum())
+    needed_gib = host.host_memory_gib(choice, total, trained_elements, offloaded_bytes)
+    fits, warnings = _verdict(choice, memory, needed_gib)
+    workload = choice.scenario.workload
+    tokens_per_sample = choice.seq_len if choice.model.unit == "token" else 0
+    steps = cost.training_steps(workload.tokens, workload.samples, tokens_per_sample, global_batch)
+    duration = cost.scaled(step_s, steps) if steps else None
+    flops_per_s = float(done.time.flops[row]) / step_s.mid
+    samples_per_s = global_batch / step_s.mid / choice.count
+    price = catalogue.price_hour_usd(choice.scenario.hardware, choice.device.accelerator)
+    return Estimate(
+        id=choice.scenario.id,
+        fits=fits,
+        memory_gib=memory,
+        host_memory_gib=needed_gib,
+        disk_gib=host.disk_gib(choice, total, trained_elements, adapters),
+        step_time_s=step_s,
+        time_parts_s=parts,
+        throughput=Throughput(
+            tokens_per_s_per_device=samples_per_s * tokens_per_sample or None,
+            samples_per_s_per_device=samples_per_s,
+        ),
+        latency_ms=Latency(batch=None, ttft=None, tpot=None),
+        mfu=_mfu(choice, flops_per_s),
+        tflops_per_device=flops_per_s / 1e12,
+        bound_by=_bound(parts),
+        duration_s=duration,
+        cost_usd=cost.cost_usd(duration, price.price_hour_usd if price else None),
+        energy_kwh=cost.energy_kwh(
+            duration, choice.device.accelerator.tdp_w, choice.count, _busy(parts, step_s.mid), efficiency.idle_power
+        ),
+        chosen=_chosen(choice, micro_batch, recompute, global_batch),
+        warnings=(*choice.notes, *warnings),
+    )
+
+
+def served(
+    choice: Choice, serving: Serving, memory: ServingMemory, time: ServingTime, row: int, table: ModelTable,
+    limit_bytes: float, catalogue: Catalogue, efficiency: Efficiency,
+) -> Estimate:  # fmt: skip
+    """The estimate of an inference row."""
+    parts = TimeParts(
+        compute=_value(time.compute, row) or 0.0,
+        memory_bound=_value(time.memory_bound, row) or 0.0,
+        communication_exposed=_value(time.communication, row) or 0.0,
+        pipeline_bubble=0.0,
+        optimizer=0.0,
+        input=0.0,
+        host=_value(time.host, row) or 0.0,
+    )
+    share = float(serving.engine_fraction[row]) or 1.0
+    held = _serving_memory(memory, row, limit_bytes * share, efficiency)
+    needed_gib = host.host_memory_gib(choice, float(table.parameters.sum()), 0.0, 0.0)
+    fits, warnings = _verdict(choice, held, needed_gib)
+    step_s = time_range(float(time.step_s[row]), efficiency)
+    tokens, samples = _value(time.tokens_per_s_per_device, row), _value(time.samples_per_s_per_device, row)
+    duration = _serving_duration(choice, tokens, samples, efficiency)
+    price = catalogue.price_hour_usd(choice.scenario.hardware, choice.device.accelerator)
+    return Estimate(
+        id=choice.scenario.id,
+        fits=fits,
+        memory_gib=held,
+        host_memory_gib=needed_gib,
+        disk_gib=host.disk_gib(choice, float(table.parameters.sum()), 0.0, 0.0),
+        step_time_s=step_s,
+        time_parts_s=parts,
+        throughput=Throughput(tokens_per_s_per_device=tokens, samples_per_s_per_device=samples),
+        latency_ms=Latency(
+            batch=_milliseconds(time.batch_s, row), ttft=_milliseconds(time.ttft_s, row), tpot=_milliseconds(time.tpot_s, row)
+        ),
+        mfu=_mfu(choice, float(time.flops_per_s[row])),
+        tflops_per_device=float(time.flops_per_s[row]) / 1e12,
+        bound_by=_bound(parts),
+        duration_s=duration,
+        cost_usd=cost.cost_usd(duration, price.price_hour_usd if price else None),
+        energy_kwh=cost.energy_kwh(
+            duration, choice.device.accelerator.tdp_w, choice.count, _busy(parts, step_s.mid), efficiency.idle_power
+        ),
+        chosen={**choice.chosen, "cache_tokens": int(min(memory.cache_tokens[row], 1e15))},
+        warnings=(*choice.notes, *warnings),
+    )
+
+
+def _training_memory(done: Evaluated, row: int, limit_bytes: float, efficiency: Efficiency) -> MemoryParts:
+    def gib(name: str) -> float:
+        return float(getattr(done.memory, name)[row]) / GIB
+
+    return MemoryParts(
+        total=memory_range(gib("total"), efficiency), limit=limit_bytes / GIB, parameters=gib("parameters"),
+        gradients=gib("gradients"), optimizer=gib("optimizer"), activations=gib("activations"),
+        logits=gib("logits"), kv_cache=None, workspace=gib("workspace"), reserved=gib("reserved"),
+    )  # fmt: skip
+
+
+def _serving_memory(memory: ServingMemory, row: int, limit_bytes: float, efficiency: Efficiency) -> MemoryParts:
+    def gib(name: str) -> float:
+        return float(getattr(memory, name)[row]) / GIB
+
+    return MemoryParts(
+        total=memory_range(gib("total"), efficiency), limit=limit_bytes / GIB, parameters=gib("weights"),
+        gradients=None, optimizer=None, activations=gib("activations"), logits=gib("logits"),
+        kv_cache=gib("kv_cache"), workspace=0.0, reserved=gib("reserved"),
+    )  # fmt: skip
+
+
+def _verdict(choice: Choice, memory: MemoryParts, host_gib: float) -> tuple[Any, list[Message]]:
+    """Whether it fits the accelerator and the host, and the warnings that name the limit."""
+    warnings: list[Message] = []
+    fits = verdict(memory.total.mid, memory.limit)
+    if fits != "yes":
+        name = "estimate.exceeds_memory" if fits == "no" else "estimate.tight_memory"
+        part, size = _largest(memory)
+        warnings.append(message(name, needed_gib=memory.total.mid, limit_gib=memory.limit, part=part, part_gib=size))
+    stated = choice.scenario.hardware.host_memory_gib
+    if stated is None:
+        return fits, warnings
+    host_fits = verdict(host_gib, stated)
+    if host_fits != "yes":
+        warnings.append(message("estimate.exceeds_host_memory", needed_gib=host_gib, limit_gib=stated))
+    return worst(fits, host_fits), warnings
+
+
+def _largest(memory: MemoryParts) -> tuple[str, float]:
+    names = ("parameters", "gradients", "optimizer", "activations", "logits", "kv_cache", "workspace")
+    sizes = {name: getattr(memory, name) or 0.0 for name in names}
+    name = max(sizes, key=lambda key: sizes[key])
+    return name, sizes[name]
+
+
+def _bound(parts: TimeParts) -> str:
+    name = max(_BOUNDS, key=lambda key: float(getattr(parts, key)))
+    return _BOUND_NAMES.get(name, name)
+
+
+def _busy(parts: TimeParts, total_s: float) -> float:
+    return min(1.0, (parts.compute + parts.memory_bound + parts.optimizer) / max(total_s, 1e-12))
+
+
+def _mfu(choice: Choice, flops_per_s: float) -> float | None:
+    from raceline.estimate.devices import peak_flops
+
+    peak = peak_flops(choice.device, choice.number_format)
+    return flops_per_s / peak if peak else None
+
+
+def _chosen(choice: Choice, micro_batch: int, recompute: str, global_batch: float) -> dict[str, Any]:
+    chosen, setup = dict(choice.chosen), choice.scenario.setup
+    if setup.micro_batch is None:
+        chosen["micro_batch"] = micro_batch
+    if setup.recompute is None:
+        chosen["recompute"] = recompute
+    if setup.global_batch is None:
+        chosen["global_batch"] = int(global_batch)
+    return chosen
+
+
+def _serving_duration(
+    choice: Choice, tokens: float | None, samples: float | None, efficiency: Efficiency
+) -> Range | None:
+    workload = choice.scenario.workload
+    amount, rate = (workload.tokens, tokens) if tokens else (workload.samples, samples)
+    if amount is None or not rate:
+        return None
+    return time_range(amount / (rate * choice.count), efficiency)
+
+
+def _value(values: Any, row: int) -> float | None:
+    value = float(values[row])
+    return None if math.isnan(value) else value
+
+
+def _milliseconds(values: Any, row: int) -> float | None:
+    value = _value(values, row)
+    return None if value is None else value * 1000.0

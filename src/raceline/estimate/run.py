@@ -1,0 +1,138 @@
+"""From scenarios to estimates: read and choose, evaluate each model's scenarios as arrays, report."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from raceline.estimate import constants, infer, train
+from raceline.estimate.choose import Choice, choose
+from raceline.estimate.configs import RECOMPUTE
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.devices import Device, Devices, arrange
+from raceline.estimate.hardware import Catalogue, device_for
+from raceline.estimate.layout import ModelTable, tabulate
+from raceline.estimate.memory import states_off_device
+from raceline.estimate.report import served, trained
+from raceline.estimate.result import Estimate
+from raceline.estimate.scenario import Hardware, Scenario, parse
+from raceline.estimate.serving import serving_memory, serving_time
+from raceline.models.graph import Model
+from raceline.present.errors import Message, RacelineError
+
+Read = Callable[[str, int | None], Model]
+Outcome = Estimate | RacelineError
+
+
+def estimate_one(scenario: Scenario | dict[str, Any], catalogue: Catalogue, read: Read,
+                 efficiency: Efficiency | None = None) -> Estimate:  # fmt: skip
+    """The estimate of one scenario; raises InputError where it can't be made."""
+    outcome = estimate_many([scenario], catalogue, read, efficiency)[0]
+    if isinstance(outcome, RacelineError):
+        raise outcome
+    return outcome
+
+
+def estimate_many(
+    scenarios: Sequence[Scenario | dict[str, Any] | RacelineError], catalogue: Catalogue, read: Read,
+    efficiency: Efficiency | None = None,
+) -> list[Outcome]:  # fmt: skip
+    """Estimates in the order of the scenarios; an error stands in the place of one that failed."""
+    session = _Session(catalogue, read, efficiency or constants.load())
+    outcomes: list[Outcome | None] = [None] * len(scenarios)
+    groups: dict[tuple[Any, ...], list[tuple[int, Choice]]] = defaultdict(list)
+    for index, scenario in enumerate(scenarios):
+        try:
+            choice = session.choice(scenario)
+        except RacelineError as error:
+            outcomes[index] = error
+            continue
+        groups[_table_key(choice)].append((index, choice))
+    for members in groups.values():
+        for (index, _), outcome in zip(members, session.evaluate([c for _, c in members]), strict=True):
+            outcomes[index] = outcome
+    return [outcome for outcome in outcomes if outcome is not None]
+
+
+def _table_key(choice: Choice) -> tuple[Any, ...]:
+    workload, setup = choice.scenario.workload, choice.scenario.setup
+    return (
+        choice.scenario.model, workload.image_size, workload.components, choice.task, choice.method,
+        setup.lora_rank, choice.lora_targets,
+    )  # fmt: skip
+
+
+class _Session:
+    """Models and devices seen so far, so that many scenarios read each once."""
+
+    def __init__(self, catalogue: Catalogue, read: Read, efficiency: Efficiency) -> None:
+        self.catalogue, self.read, self.efficiency = catalogue, read, efficiency
+        self.models: dict[tuple[str, int | None], Model | RacelineError] = {}
+        self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
+
+    def choice(self, scenario: Scenario | dict[str, Any] | RacelineError) -> Choice:
+        if isinstance(scenario, RacelineError):
+            raise scenario
+        whole = scenario if isinstance(scenario, Scenario) else parse(scenario)
+        model = self._model(whole.model, whole.workload.image_size)
+        hardware = whole.hardware
+        if hardware not in self.devices:
+            self.devices[hardware] = device_for(hardware, self.catalogue)
+        device, notes = self.devices[hardware]
+        return choose(whole, model, device, notes)
+
+    def _model(self, reference: str, image_size: int | None) -> Model:
+        key = (reference, image_size)
+        if key not in self.models:
+            try:
+                self.models[key] = self.read(reference, image_size)
+            except RacelineError as error:
+                error.field = error.field or "model"
+                self.models[key] = error
+        model = self.models[key]
+        if isinstance(model, RacelineError):
+            raise model
+        return model
+
+    def evaluate(self, choices: list[Choice]) -> list[Estimate]:
+        first = choices[0]
+        table = tabulate(
+            first.model, first.method, first.scenario.setup.lora_rank, first.lora_targets,
+            first.scenario.workload.components,
+        )  # fmt: skip
+        index_of: dict[Device, int] = {}
+        device_of = [index_of.setdefault(choice.device, len(index_of)) for choice in choices]
+        devices = arrange(list(index_of), self.efficiency)
+        run = self._train if first.task == "train" else self._infer
+        return run(choices, table, device_of, devices)
+
+    def _train(
+        self, choices: list[Choice], table: ModelTable, device_of: list[int], devices: Devices
+    ) -> list[Estimate]:
+        rows = train.spread(choices)
+        configs, layouts, shapes = train.arrays(choices, rows, device_of)
+        done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency)
+        offloaded = states_off_device(table, layouts)
+        picked = train.pick(rows, done, choices, devices.memory_bytes)
+        return [
+            trained(
+                choice, done, row, rows.micro_batch[row], RECOMPUTE[int(done.configs.recompute[row])], table,
+                float(devices.memory_bytes[device]), float(offloaded[owner]), self.catalogue, self.efficiency,
+            )
+            for owner, (choice, row, device) in enumerate(zip(choices, picked, device_of, strict=True))
+        ]  # fmt: skip
+
+    def _infer(
+        self, choices: list[Choice], table: ModelTable, device_of: list[int], devices: Devices
+    ) -> list[Estimate]:
+        serving = infer.arrays(choices, device_of)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            memory = serving_memory(table, serving, devices, self.efficiency)
+            time = serving_time(table, serving, devices, self.efficiency)
+        return [
+            served(choice, serving, memory, time, row, table, float(devices.memory_bytes[device]), self.catalogue, self.efficiency)
+            for row, (choice, device) in enumerate(zip(choices, device_of, strict=True))
+        ]  # fmt: skip

@@ -1,0 +1,269 @@
+"""Inference: weights, cache and engine reserve in memory; prefill, decode and batching in time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raceline.estimate.collectives import group
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.devices import Devices
+from raceline.estimate.layout import BODY, Floats, ModelTable
+from raceline.estimate.memory import GIB
+from raceline.estimate.op_time import Ints, Shapes, ShapeTimes, time_ops
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Arrays of N serving configurations. `concurrency`: sequences in flight on one replica;
+    `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
+    prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine
+    takes for itself (0: only what it needs); `replicas`: independent copies (data parallel)."""
+
+    device: Ints
+    precision: Ints
+    tp: Floats
+    pp: Floats
+    ep: Floats
+    replicas: Floats
+    concurrency: Floats
+    input_len: Floats
+    output_len: Floats
+    max_model_len: Floats
+    chunk: Floats
+    activation_bytes: Floats
+    weight_bytes: Floats
+    plain_weight_bytes: Floats
+    cache_bytes: Floats
+    engine_fraction: Floats
+    engine_reserve_bytes: Floats
+    fused: Floats
+    flash: Floats
+    host_scale: Floats
+    all_at_once: Floats
+
+    def __len__(self) -> int:
+        return len(self.device)
+
+    @property
+    def count(self) -> Floats:
+        """Devices used."""
+        return self.tp * self.pp * self.replicas
+
+    def take(self, index: slice | Ints | NDArray[np.bool_]) -> Serving:
+        """Some of the configurations, in that order."""
+        return replace(self, **{item.name: getattr(self, item.name)[index] for item in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class ServingMemory:
+    """Bytes on one device, by part; `needed` is what must fit, `cache_tokens` what there is room for."""
+
+    total: Floats
+    weights: Floats
+    kv_cache: Floats
+    activations: Floats
+    logits: Floats
+    reserved: Floats
+    cache_bytes_per_sequence: Floats
+    cache_tokens: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTime:
+    """Seconds: of one batch (models that answer in one pass), to the first token, per output token;
+    rates per device; parts of one decode step (or pass); FLOPs on one device a second."""
+
+    batch_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    tokens_per_s_per_device: Floats
+    samples_per_s_per_device: Floats
+    compute: Floats
+    memory_bound: Floats
+    communication: Floats
+    host: Floats
+    flops_per_s: Floats
+    step_s: Floats
+
+
+def weight_bytes(table: ModelTable, serving: Serving) -> Floats:
+    """Bytes of weights on the fullest device: quantisable ones at their own width."""
+    share = np.ceil(table.layers / serving.pp) / table.layers
+    ends = np.where(serving.pp > 1, 0.5, 1.0)
+    quantisable, total = table.quantisable, table.parameters
+    per_group = (ends, share, ends, np.ones(len(serving)))
+    sum_bytes = np.zeros(len(serving))
+    for index, weight in enumerate(per_group):
+        for kind, cut in enumerate((serving.tp, np.ones(len(serving)), serving.tp, serving.tp)):
+            plain = total[index, kind] - quantisable[index, kind]
+            held = quantisable[index, kind] * serving.weight_bytes + plain * serving.plain_weight_bytes
+            sum_bytes = sum_bytes + weight * held / cut
+    return sum_bytes
+
+
+def cache_elements(table: ModelTable, length: Floats, tp: Floats, other_length: Floats) -> Floats:
+    """Elements of cache of one sequence of `length` positions on one tensor-parallel rank. A window
+    caps what its layers keep; heads that tp can't split are copied; latent caches are copied."""
+    ops = table.attention
+    if not len(ops):
+        return np.zeros(len(length))
+    cached = ops["cache_width"] > 0
+    kv = ops["kv_fixed"] + ops["kv_token"] * length[:, None] + ops["kv_target"] * other_length[:, None]
+    kept = np.minimum(kv, ops["window"])
+    heads = np.maximum(ops["kv_heads"], 1.0)
+    plain = ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"])
+    is_latent = cached & (ops["cache_width"] < plain)
+    cut = np.where(is_latent, 1.0, np.minimum(tp[:, None], heads))
+    return np.asarray((np.where(cached, kept * ops["cache_width"], 0.0) * ops.count / cut).sum(axis=1))
+
+
+def serving_memory(
+    table: ModelTable, serving: Serving, devices: Devices, efficiency: Efficiency
+) -> ServingMemory:
+    """Memory of each configuration with its wanted sequences in the cache at full length."""
+    weights = weight_bytes(table, serving)
+    share = np.ceil(table.layers / serving.pp) / table.layers
+    length = np.maximum(serving.input_len + serving.output_len, serving.max_model_len)
+    other = np.full(len(serving), float(table.model.target_len or 0))
+    per_sequence = cache_elements(table, length, serving.tp, other) * serving.cache_bytes * share
+    one = cache_elements(table, length + 1.0, serving.tp, other) * serving.cache_bytes * share - per_sequence
+    activations, logits = _working_set(table, serving, efficiency)
+    buffers = np.where(serving.tp * serving.pp > 1, efficiency.collective_buffers_gib * GIB, 0.0)
+    reserved = efficiency.context_gib * GIB + buffers + serving.engine_reserve_bytes
+    reserved = reserved + (activations + logits) * efficiency.allocator_slack
+    cache = np.where(serving.output_len > 0, per_sequence * serving.concurrency, 0.0)
+    limit = devices.memory_bytes[serving.device]
+    share_of = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)
+    room = limit * share_of - (weights + activations + logits + reserved)
+    mean = per_sequence / np.maximum(length, 1.0)
+    tokens = np.where(mean > 0, np.maximum(room, 0.0) / np.where(one > 0, np.minimum(mean, one), np.maximum(mean, 1e-9)), 0.0)
+    return ServingMemory(
+        total=weights + cache + activations + logits + reserved,
+        weights=weights,
+        kv_cache=cache,
+        activations=activations,
+        logits=logits,
+        reserved=reserved,
+        cache_bytes_per_sequence=per_sequence,
+        cache_tokens=tokens,
+    )
+
+
+def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) -> tuple[Floats, Floats]:
+    """The prefill's activations (a few tensors of the widest op alive at once) and its logits."""
+    shapes = pass_shapes(table, serving, serving.concurrency, prefill=True)
+    ops = table.matmul
+    lengths = np.stack([shapes.batch * shapes.new_fixed, shapes.batch * shapes.new_tokens,
+                        shapes.batch * shapes.new_targets])  # fmt: skip
+    rows = lengths.T @ ops.extents.T
+    is_body = ops.group == BODY
+    cut = np.where(ops["column"] > 0, serving.tp[:, None], 1.0)
+    wide = (2.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops["experts_per_token"]
+    spatial = np.where(ops["convolution"] > 0, 0.5, 1.0)
+    working = rows * wide * np.where(is_body | (table.classes < 2), spatial, 0.0)
+    activations = working.max(axis=1) * serving.activation_bytes if len(ops) else np.zeros(len(serving))
+    tokens = np.where(serving.all_at_once > 0, shapes.batch * shapes.new_tokens, serving.concurrency)
+    logits = np.where(serving.output_len > 0, tokens * table.classes * 4.0, 0.0)
+    return activations, logits
+
+
+def pass_shapes(table: ModelTable, serving: Serving, batch: Floats, prefill: bool) -> Shapes:
+    """Shapes of one forward pass. Prefill computes a chunk of one sequence's tokens (a whole batch
+    of them where the engine has no chunks), decode one token of each of `batch` sequences."""
+    count = len(serving)
+    zeros, ones = np.zeros(count), np.ones(count)
+    generates = serving.output_len > 0
+    two_sided = table.model.target_len > 0
+    if prefill:
+        whole = np.where(serving.input_len > 0, serving.input_len, float(table.model.seq_len or 1))
+        tokens = np.where(generates, np.minimum(whole, serving.chunk), whole)
+        rows = np.where(generates & (serving.all_at_once <= 0), 1.0, batch)
+        targets = np.full(count, 1.0 if two_sided else 0.0)
+        return _shapes(serving, rows, whole, targets, ones, tokens, targets, zeros)
+    past = serving.input_len + serving.output_len / 2.0
+    targets = serving.output_len / 2.0
+    if two_sided:
+        return _shapes(serving, batch, serving.input_len, targets, zeros, zeros, ones, ones)
+    return _shapes(serving, batch, past, zeros, zeros, ones, zeros, ones)
+
+
+def _shapes(
+    serving: Serving, batch: Floats, seq_len: Floats, target_len: Floats, new_fixed: Floats,
+    new_tokens: Floats, new_targets: Floats, decoding: Floats,
+) -> Shapes:  # fmt: skip
+    return Shapes(
+        device=serving.device, precision=serving.precision, batch=batch, seq_len=seq_len,
+        target_len=target_len, new_fixed=new_fixed, new_tokens=new_tokens, new_targets=new_targets,
+        decoding=decoding, tp=serving.tp, cp=np.ones(len(serving)), ep=serving.ep,
+        sequence_parallel=np.zeros(len(serving)), fused=serving.fused, flash=serving.flash,
+        activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
+        plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _PassTime:
+    total: Floats
+    compute: Floats
+    memory: Floats
+    communication: Floats
+    host: Floats
+    flops: Floats
+
+
+def serving_time(
+    table: ModelTable, serving: Serving, devices: Devices, efficiency: Efficiency, steps: float = 1.0
+) -> ServingTime:
+    """Latency and throughput at the wanted concurrency, in a steady state: each sequence is
+    prefilled once and decoded `output_len` times in a batch; prefills of others delay a token.
+    `steps`: forward passes that one answer needs (denoising)."""
+    prefill = _pass_time(table, serving, pass_shapes(table, serving, serving.concurrency, True), devices, efficiency)
+    generates = serving.output_len > 0
+    chunks = np.where(generates, np.ceil(np.maximum(serving.input_len, 1.0) / serving.chunk), 1.0)
+    whole_prefill = prefill.total * chunks
+    decode = _pass_time(table, serving, pass_shapes(table, serving, serving.concurrency, False), devices, efficiency)
+    at_once = serving.all_at_once > 0
+    others = np.where(at_once, 0.0, whole_prefill * (serving.concurrency - 1.0) / np.maximum(serving.output_len, 1.0))
+    tpot = decode.total + others
+    ttft = whole_prefill + np.where(at_once, 0.0, 0.5 * decode.total * (serving.concurrency > 1))
+    one_answer = ttft + tpot * np.maximum(serving.output_len - 1.0, 0.0)
+    per_device = serving.tp * serving.pp
+    answers = serving.concurrency / np.where(generates, one_answer, prefill.total * steps)
+    shown = _PassTime(*(np.where(generates, getattr(decode, name), getattr(prefill, name) * steps) for name in _PassTime.__slots__))
+    return ServingTime(
+        batch_s=np.where(generates, np.nan, prefill.total * steps),
+        ttft_s=np.where(generates, ttft, np.nan),
+        tpot_s=np.where(generates, tpot, np.nan),
+        tokens_per_s_per_device=np.where(generates, answers * serving.output_len / per_device, np.nan),
+        samples_per_s_per_device=np.where(generates, np.nan, answers / per_device),
+        compute=shown.compute,
+        memory_bound=shown.memory,
+        communication=shown.communication,
+        host=shown.host,
+        flops_per_s=shown.flops / np.maximum(shown.total, 1e-12),
+        step_s=shown.total,
+    )
+
+
+def _pass_time(
+    table: ModelTable, serving: Serving, shapes: Shapes, devices: Devices, efficiency: Efficiency
+) -> _PassTime:
+    """One forward pass through all stages of a pipeline."""
+    times: ShapeTimes = time_ops(table, shapes, devices, efficiency)
+    compute, memory = times.forward_compute_s.sum(axis=1), times.forward_memory_s.sum(axis=1)
+    tensor = group(devices, serving.device, serving.tp, np.ones(len(serving)), efficiency)
+    reduced = tensor.all_reduce(times.reduced_bytes.sum(axis=1))
+    steps = np.where(serving.tp > 1, 4.0 * table.layers * tensor.latency_s * 0.5, 0.0)
+    experts = group(devices, serving.device, serving.ep, np.ones(len(serving)), efficiency)
+    routed = experts.all_to_all(times.routed_bytes.sum(axis=1))
+    communication = reduced + steps + routed
+    launch = np.where(serving.fused > 0, efficiency.launch_s, efficiency.eager_host_s)
+    fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
+    batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
+    host_total = times.launches_forward.sum(axis=1) * launch * serving.host_scale
+    host = np.maximum(host_total - compute - memory, 0.0) + (fixed + batch) * serving.host_scale * (serving.output_len > 0)
+    flops = times.flops_forward.sum(axis=1) / serving.pp
+    return _PassTime(compute + memory + communication + host, compute, memory, communication, host, flops)

@@ -1,0 +1,68 @@
+"""Evaluating a space: memory and step time of every configuration, in chunks that stay in cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.layout import Floats, ModelTable
+from raceline.estimate.memory import training_memory
+from raceline.estimate.op_time import time_ops
+from raceline.estimate.schedule import training_step
+from raceline.plan.space import Ints, Space
+
+CHUNK = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """Peak bytes and step seconds of every configuration of a space."""
+
+    space: Space
+    memory_bytes: Floats
+    step_s: Floats
+
+    @property
+    def evaluated(self) -> int:
+        """Configurations whose memory and time were computed."""
+        return len(self.memory_bytes)
+
+
+def search(table: ModelTable, space: Space, efficiency: Efficiency) -> Searched:
+    """Memory and time of every configuration."""
+    total = len(space.configs)
+    memory, step = np.empty(total), np.empty(total)
+    times = time_ops(table, space.shapes, space.devices, efficiency)
+    for start in range(0, total, CHUNK):
+        part = slice(start, start + CHUNK)
+        configs, layouts = _compact(space, part)
+        memory[part] = training_memory(table, configs, layouts, space.shapes, times, efficiency).total
+        step[part] = training_step(
+            table, configs, layouts, space.shapes, times, space.devices, efficiency
+        ).total
+    return Searched(space, memory, step)
+
+
+def _compact(space: Space, part: slice):  # type: ignore[no-untyped-def]
+    """A chunk's configurations with only the layouts that they use (layouts stand in order)."""
+    from dataclasses import replace
+
+    configs = space.configs.take(part)
+    low, high = int(configs.layout.min()), int(configs.layout.max())
+    return replace(configs, layout=configs.layout - low), space.layouts.take(slice(low, high + 1))
+
+
+def best_per_hardware(searched: Searched, limit_share: float = 0.97) -> Ints:
+    """For each device and count the configuration that is fastest among those that fit."""
+    space = searched.space
+    at = space.configs.layout
+    limits = space.devices.memory_bytes[space.layouts.device[at]] * limit_share
+    fits = np.flatnonzero(searched.memory_bytes <= limits)
+    if not len(fits):
+        return fits
+    hardware = space.layouts.device[at[fits]] * 1_000_000 + space.count[at[fits]]
+    order = np.lexsort((searched.memory_bytes[fits], searched.step_s[fits], hardware))
+    _, first = np.unique(hardware[order], return_index=True)
+    return np.asarray(fits[order[first]])
