@@ -15,6 +15,7 @@ from raceline.catalog.types import (
     Cpu,
     ElectricityPrice,
     Link,
+    NodeFact,
     Offer,
     RetailPrice,
     Runtime,
@@ -52,6 +53,12 @@ def links() -> dict[str, Link]:
 def storage() -> dict[str, Storage]:
     """All kinds of storage by id."""
     return _by_id(_rows("storage.csv", Storage))
+
+
+@cache
+def nodes() -> dict[str, NodeFact]:
+    """The usual machine of each accelerator by its id, and of each tier by ``*tier``."""
+    return {row.accelerator: row for row in _rows("nodes.csv", NodeFact)}
 
 
 @cache

@@ -182,6 +182,22 @@ class ElectricityPrice(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
+    """The usual machine around an accelerator; `accelerator` may be ``*tier`` for all others of it.
+    `link_domain` accelerators are joined by `intra_link`; rates are one direction."""
+
+    accelerator: str
+    per_node: int | None = None
+    link_domain: int | None = None
+    intra_link: str | None = None
+    intra_is_optional: Literal["yes", "no"] | None = None
+    inter_link: str | None = None
+    inter_gbs_per_accelerator: float | None = None
+    has_peer_access: Literal["yes", "no"] | None = None
+    source_url: str
+    note: str | None = None
+
+
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A framework, engine or server; the one place in the product that states facts on it.
 
