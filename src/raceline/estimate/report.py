@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from raceline.catalog.prices import Price
 from raceline.estimate import cost, host
 from raceline.estimate.choose import Choice
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.hardware import Catalogue
+from raceline.estimate.devices import peak_flops
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import GIB
 from raceline.estimate.ranges import memory_range, time_range, verdict, worst
@@ -23,7 +24,7 @@ _BOUND_NAMES = {"memory_bound": "memory", "communication_exposed": "communicatio
 
 def trained(
     choice: Choice, done: Evaluated, row: int, micro_batch: int, recompute: str, table: ModelTable,
-    limit_bytes: float, offloaded_bytes: float, catalogue: Catalogue, efficiency: Efficiency,
+    limit_bytes: float, offloaded_bytes: float, price: Price | None, efficiency: Efficiency,
 ) -> Estimate:  # fmt: skip
     """The estimate of a training row."""
     steps_of = float(done.configs.accumulation[row])
@@ -41,7 +42,6 @@ def trained(
     duration = cost.scaled(step_s, steps) if steps else None
     flops_per_s = float(done.time.flops[row]) / step_s.mid
     samples_per_s = global_batch / step_s.mid / choice.count
-    price = catalogue.price_hour_usd(choice.scenario.hardware, choice.device.accelerator)
     return Estimate(
         id=choice.scenario.id,
         fits=fits,
@@ -70,7 +70,7 @@ def trained(
 
 def served(
     choice: Choice, serving: Serving, memory: ServingMemory, time: ServingTime, row: int, table: ModelTable,
-    limit_bytes: float, catalogue: Catalogue, efficiency: Efficiency,
+    limit_bytes: float, price: Price | None, efficiency: Efficiency,
 ) -> Estimate:  # fmt: skip
     """The estimate of an inference row."""
     parts = TimeParts(
@@ -89,7 +89,6 @@ def served(
     step_s = time_range(float(time.step_s[row]), efficiency)
     tokens, samples = _value(time.tokens_per_s_per_device, row), _value(time.samples_per_s_per_device, row)
     duration = _serving_duration(choice, tokens, samples, efficiency)
-    price = catalogue.price_hour_usd(choice.scenario.hardware, choice.device.accelerator)
     return Estimate(
         id=choice.scenario.id,
         fits=fits,
@@ -171,8 +170,6 @@ def _busy(parts: TimeParts, total_s: float) -> float:
 
 
 def _mfu(choice: Choice, flops_per_s: float) -> float | None:
-    from raceline.estimate.devices import peak_flops
-
     peak = peak_flops(choice.device, choice.number_format)
     return flops_per_s / peak if peak else None
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from raceline.catalog.prices import Price
 from raceline.estimate import constants, infer, train
 from raceline.estimate.choose import Choice, choose
 from raceline.estimate.configs import RECOMPUTE
@@ -72,6 +73,7 @@ class _Session:
         self.catalogue, self.read, self.efficiency = catalogue, read, efficiency
         self.models: dict[tuple[str, int | None], Model | RacelineError] = {}
         self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
+        self.prices: dict[Hardware, Price | None] = {}
 
     def choice(self, scenario: Scenario | dict[str, Any] | RacelineError) -> Choice:
         if isinstance(scenario, RacelineError):
@@ -81,6 +83,8 @@ class _Session:
         hardware = whole.hardware
         if hardware not in self.devices:
             self.devices[hardware] = device_for(hardware, self.catalogue)
+            accelerator = self.devices[hardware][0].accelerator
+            self.prices[hardware] = self.catalogue.price_hour_usd(hardware, accelerator)
         device, notes = self.devices[hardware]
         return choose(whole, model, device, notes)
 
@@ -120,7 +124,8 @@ class _Session:
         return [
             trained(
                 choice, done, row, rows.micro_batch[row], RECOMPUTE[int(done.configs.recompute[row])], table,
-                float(devices.memory_bytes[device]), float(offloaded[owner]), self.catalogue, self.efficiency,
+                float(devices.memory_bytes[device]), float(offloaded[owner]),
+                self.prices[choice.scenario.hardware], self.efficiency,
             )
             for owner, (choice, row, device) in enumerate(zip(choices, picked, device_of, strict=True))
         ]  # fmt: skip
@@ -133,6 +138,9 @@ class _Session:
             memory = serving_memory(table, serving, devices, self.efficiency)
             time = serving_time(table, serving, devices, self.efficiency)
         return [
-            served(choice, serving, memory, time, row, table, float(devices.memory_bytes[device]), self.catalogue, self.efficiency)
+            served(
+                choice, serving, memory, time, row, table, float(devices.memory_bytes[device]),
+                self.prices[choice.scenario.hardware], self.efficiency,
+            )
             for row, (choice, device) in enumerate(zip(choices, device_of, strict=True))
         ]  # fmt: skip

@@ -1,0 +1,115 @@
+"""A scenario's hardware as a Device: the accelerator that is meant, its node and its links."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from raceline.catalog import prices
+from raceline.catalog.nodes import Node, node_of
+from raceline.catalog.types import Accelerator, Link, NodeFact, Offer
+from raceline.estimate.devices import Device
+from raceline.estimate.scenario import Hardware
+from raceline.present.errors import InputError, Message, message
+
+Resolve = Callable[[str], tuple[Accelerator, tuple[Message, ...]]]
+_MIG = re.compile(r"(\d)g\.(\d+)gb")
+MIG_SLICES = 7
+DEFAULT_PCIE_GBS = 16.0
+
+
+class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
+    """The facts that estimates use, as values; a shell loads them, with the user's own merged in."""
+
+    accelerators: Mapping[str, Accelerator]
+    nodes: Mapping[str, NodeFact]
+    links: Mapping[str, Link]
+    offers: tuple[Offer, ...]
+    resolve: Resolve
+    today: datetime.date | None = None
+
+    def node(self, accelerator: Accelerator) -> Node:
+        """The usual machine of an accelerator."""
+        return node_of(accelerator, self.nodes, self.links)
+
+    def price_hour_usd(self, hardware: Hardware, accelerator: Accelerator) -> prices.Price | None:
+        """The cheapest current offer for the hardware; of the stated provider where one is stated."""
+        provider = hardware.offer.split(":")[0] if hardware.offer else None
+        mine = [offer for offer in self.offers if offer.accelerator == accelerator.id]
+        if not mine:
+            return None
+        per_node = {accelerator.id: hardware.per_node or self.node(accelerator).per_node}
+        wish = prices.Wish(provider=provider)
+        return prices.cheapest(mine, accelerator.id, hardware.count, wish, per_node=per_node, today=self.today)
+
+
+def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[Message, ...]]:
+    """The device that the hardware names, and notes on what was taken for it."""
+    accelerator, notes = catalogue.resolve(hardware.accelerator)
+    device = device_of(accelerator, catalogue, hardware.per_node)
+    if device.accelerator.memory_bw_gbs is None or accelerator.memory_gib is None:
+        if hardware.memory_gib is None or accelerator.memory_bw_gbs is None:
+            raise InputError(
+                "estimate.device_unknown", field="hardware.accelerator", accelerator=accelerator.name,
+                source_url=accelerator.source_url.split(" ")[0],
+            )  # fmt: skip
+    if hardware.interconnect:
+        device = msgspec.structs.replace(device, inter_gbs=_link_gbs(hardware, device, catalogue))
+    if hardware.mig_profile:
+        device = _slice(device, hardware.mig_profile)
+    if hardware.memory_gib:
+        device = msgspec.structs.replace(device, memory_gib=hardware.memory_gib)
+    return device, notes
+
+
+def device_of(accelerator: Accelerator, catalogue: Catalogue, per_node: int | None = None) -> Device:
+    """An accelerator in its usual node. A bridge that is sold apart isn't planned with, nor a link
+    that joins fewer cards than the node has."""
+    node = catalogue.node(accelerator)
+    is_linked = node.intra_gbs > 0 and not node.intra_is_optional and node.link_domain >= min(node.per_node, 4)
+    return Device(
+        accelerator=accelerator,
+        per_node=per_node or max(node.per_node, node.link_domain if node.link_domain > 1 else 1),
+        intra_gbs=node.intra_gbs if is_linked else 0.0,
+        pair_gbs=node.pair_gbs if is_linked else 0.0,
+        intra_fraction=node.intra_fraction if is_linked else None,
+        inter_gbs=node.inter_gbs or 1.25,
+        pcie_gbs=node.pcie_gbs or DEFAULT_PCIE_GBS,
+        has_peer_access=node.has_peer_access,
+    )
+
+
+def _link_gbs(hardware: Hardware, device: Device, catalogue: Catalogue) -> float:
+    """Rate between nodes of the named link, per device: a port each, or the node's share."""
+    link = catalogue.links.get(hardware.interconnect or "")
+    if link is None or link.gbs_per_dir is None:
+        raise InputError(
+            "estimate.link_unknown", field="hardware.interconnect", given=hardware.interconnect,
+            known=", ".join(name for name, row in catalogue.links.items() if row.scope == "inter-node"),
+        )  # fmt: skip
+    shared = "node" in (link.basis or "") or link.kind in ("ethernet", "infiniband") and "port" not in (link.basis or "")
+    per_device = device.per_node if shared or link.gbs_per_dir < 20.0 and link.kind == "ethernet" else 1
+    return link.gbs_per_dir / per_device
+
+
+def _slice(device: Device, profile: str) -> Device:
+    """A MIG slice: its share of compute (sevenths), and of bandwidth by its share of memory."""
+    accelerator = device.accelerator
+    found = _MIG.fullmatch(profile)
+    if found is None or profile not in accelerator.mig_profiles:
+        raise InputError(
+            "estimate.mig_unknown", field="hardware.mig_profile", given=profile, accelerator=accelerator.name,
+            known=", ".join(accelerator.mig_profiles) or "-", source_url=accelerator.source_url.split(" ")[0],
+        )  # fmt: skip
+    memory_gib = float(found.group(2))
+    return msgspec.structs.replace(
+        device,
+        memory_gib=memory_gib * 0.95,
+        compute_fraction=int(found.group(1)) / MIG_SLICES,
+        bandwidth_fraction=min(1.0, memory_gib / (accelerator.memory_gib or memory_gib)),
+        per_node=1,
+        intra_gbs=0.0,
+    )
