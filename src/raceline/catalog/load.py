@@ -91,6 +91,12 @@ def aliases() -> dict[str, str]:
     return {row["alias"]: row["id"] for row in _cells("aliases.csv")}
 
 
+@cache
+def preferences() -> dict[str, str]:
+    """The usual meaning of a name that several accelerators share, to an id."""
+    return {row["written"]: row["id"] for row in _cells("preferences.csv")}
+
+
 def from_cells(cells: Mapping[str, str], row_type: type[Row]) -> Row:
     """One row from its texts by column; an empty cell is left out. Raises msgspec.ValidationError."""
     return msgspec.convert(_filled(cells), row_type, strict=False)

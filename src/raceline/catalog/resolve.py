@@ -1,0 +1,242 @@
+"""From what people write to one thing of the catalogue, or to the candidates that it could be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
+from typing import TypeVar
+
+import msgspec
+
+from raceline.catalog import load
+from raceline.catalog.names import Name, hyphened, take_apart
+from raceline.catalog.own import OwnCatalog
+from raceline.catalog.types import Accelerator, Cpu, Link, Runtime, Storage
+from raceline.present.errors import InputError, Message, message
+
+Thing = TypeVar("Thing", Accelerator, Cpu, Link, Runtime, Storage)
+
+# A label may differ this much from ours and still be the same card (B200: 180 or 192 GB).
+_SAME_SIZE = 0.08
+_LONGEST = 200
+# "4090" is an RTX 4090 and "v5e" a TPU: families whose number alone is a name.
+_DROPPED_PREFIXES = ("rtx", "gtx", "rx", "tpu", "tesla", "quadro", "jetson", "arc")
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """The accelerator meant; `notes` say what was chosen or changed. `usable_gib` is the exact size
+    that was written (``(23.58 GiB)``); where the size on the label was another than the catalogue's,
+    `accelerator` carries the one that was written."""
+
+    accelerator: Accelerator
+    notes: tuple[Message, ...] = ()
+    usable_gib: float | None = None
+    mig_profile: str | None = None
+
+
+class Ambiguous(msgspec.Struct, frozen=True, kw_only=True):
+    """Several accelerators have this name. `preferred` is the id that usage makes plain, if any."""
+
+    given: str
+    candidates: tuple[Accelerator, ...]
+    preferred: str | None
+    name: Name
+
+    def choose(self, accelerator_id: str) -> Resolved:
+        """The answer to the question between the candidates."""
+        chosen = next(item for item in self.candidates if item.id == accelerator_id)
+        return _resolved(chosen, self.name, ())
+
+
+def find_accelerator(text: str, own: OwnCatalog | None = None) -> Resolved | Ambiguous:
+    """One accelerator or the candidates; InputError with the nearest names where there is none."""
+    known = _with_own(load.accelerators(), own.accelerators if own else {})
+    if len(text) > _LONGEST:
+        raise _unknown("accelerator", text[:40] + "…", ())
+    name = take_apart(text)
+    exact = known.get(hyphened(text)) or known.get(load.aliases().get(hyphened(text), ""))
+    if exact is not None:
+        return _resolved(exact, name, ())
+    candidates = _candidates(name, known)
+    if not candidates:
+        raise _unknown("accelerator", text, _nearest(text, known))
+    if len(candidates) == 1:
+        return _resolved(candidates[0], name, ())
+    return Ambiguous(
+        given=text,
+        candidates=tuple(candidates),
+        preferred=_preferred(name, {item.id for item in candidates}),
+        name=name,
+    )
+
+
+def accelerator(text: str, own: OwnCatalog | None = None) -> Resolved:
+    """One accelerator without asking: the usual one among several, with a note that says so.
+    InputError lists the candidates where none is usual."""
+    found = find_accelerator(text, own)
+    if isinstance(found, Resolved):
+        return found
+    ids = ", ".join(item.id for item in found.candidates[:12])
+    if found.preferred is None:
+        raise InputError("catalog.ambiguous_accelerator", field="accelerator", given=text, candidates=ids)
+    note = message("catalog.chose_accelerator", given=text, chosen=found.preferred, candidates=ids)
+    chosen = found.choose(found.preferred)
+    return msgspec.structs.replace(chosen, notes=(note, *chosen.notes))
+
+
+def split_count(text: str) -> tuple[str, int | None]:
+    """``8 x H100``, ``H100x8`` and ``H100 x 8`` are a name and a count; None where none is written."""
+    low = text.strip().lower().replace("×", "x").replace("*", "x")
+    head, _, tail = low.partition("x")
+    if head.strip().isdigit() and tail.strip():
+        return text.strip()[len(head) + 1 :].strip(), int(head)
+    stem, _, count = low.rpartition("x")
+    if (
+        count.strip().isdigit()
+        and stem
+        and len(count.strip()) <= 5
+        and not stem.endswith(("r", "g", "m", "s"))
+    ):
+        return text.strip()[: len(stem)].strip(), int(count)
+    return text.strip(), None
+
+
+def link(text: str, own: OwnCatalog | None = None) -> Link:
+    """A link or fabric by id, name or usual short form (``NDR``, ``10GbE``)."""
+    return _one("link", text, _with_own(load.links(), own.links if own else {}))
+
+
+def cpu(text: str) -> Cpu:
+    """A processor by id or name."""
+    return _one("cpu", text, load.cpus())
+
+
+def storage(text: str) -> Storage:
+    """A kind of storage by id or name."""
+    return _one("storage", text, load.storage())
+
+
+def runtime(text: str) -> Runtime:
+    """A framework, engine or server by id, name or one of its aliases."""
+    return _one("runtime", text, load.runtimes())
+
+
+def _one(kind: str, text: str, known: Mapping[str, Thing]) -> Thing:
+    names = _names_of(known.values())
+    wanted = _squeezed(text[:_LONGEST])
+    found = names.get(wanted) or names.get(_squeezed(load.aliases().get(hyphened(text[:_LONGEST]), "")))
+    if found is None:
+        raise _unknown(kind, text[:_LONGEST], _close(wanted, {word: id for word, id in names.items()}))
+    return known[found]
+
+
+def _names_of(things: Iterable[Thing]) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for thing in things:
+        more: tuple[str, ...] = thing.aliases if isinstance(thing, Runtime) else ()
+        for word in (thing.name, thing.name.split("(")[0], *more):
+            names.setdefault(_squeezed(word), thing.id)
+    return names | {_squeezed(thing.id): thing.id for thing in things}
+
+
+def _squeezed(text: str) -> str:
+    return "".join(character for character in text.lower() if character.isalnum() or character == "+")
+
+
+def _candidates(name: Name, known: Mapping[str, Accelerator]) -> list[Accelerator]:
+    if not name.core and name.memory_gib is None:
+        return []
+    found = [
+        item
+        for item in known.values()
+        if not name.core or any(_same_core(name.core, other.core) for other in _names(item))
+    ]
+    for keep in (_has_form, _has_memory_type, _has_size, _has_profile):
+        found = [item for item in found if keep(item, name)] or (found if name.core else [])
+    return found
+
+
+def _same_core(given: str, other: str) -> bool:
+    return given == other or any(other == prefix + given for prefix in _DROPPED_PREFIXES)
+
+
+@cache
+def _names(item: Accelerator) -> tuple[Name, Name]:
+    return take_apart(item.id), take_apart(item.name)
+
+
+def _has_form(item: Accelerator, name: Name) -> bool:
+    forms = [other.form for other in _names(item)]
+    return not name.form or any(form.startswith(name.form) or form == name.form[:3] for form in forms if form)
+
+
+def _has_memory_type(item: Accelerator, name: Name) -> bool:
+    return not name.memory_type or (item.memory_type or "").lower().split(" ")[0] == name.memory_type
+
+
+def _has_size(item: Accelerator, name: Name) -> bool:
+    if name.memory_gib is None:
+        return True
+    label = item.memory_gib or 0.0
+    return abs(label - name.memory_gib) <= (_SAME_SIZE * label if name.core else 0.0)
+
+
+def _has_profile(item: Accelerator, name: Name) -> bool:
+    return name.mig_profile is None or name.mig_profile in item.mig_profiles
+
+
+def _preferred(name: Name, candidates: set[str]) -> str | None:
+    size = f"{name.memory_gib:g}gb" if name.memory_gib is not None else ""
+    usual = load.preferences()
+    for words in (
+        (name.core, name.form[:3], size),
+        (name.core, name.form, size),
+        (name.core, size),
+        (name.core,),
+    ):
+        written = " ".join(word for word in words if word)
+        for key in (written, *(prefix + written for prefix in _DROPPED_PREFIXES)):
+            if usual.get(key) in candidates:
+                return usual[key]
+    return None
+
+
+def _resolved(item: Accelerator, name: Name, notes: tuple[Message, ...]) -> Resolved:
+    size = name.memory_gib
+    label = item.memory_gib
+    if size is not None and label and _is_other_size(item, size, label):
+        other = message("catalog.other_memory", accelerator=item.id, given_gib=size, catalog_gib=label)
+        item = msgspec.structs.replace(item, memory_gib=size)
+        notes = (*notes, other)
+    return Resolved(accelerator=item, notes=notes, usable_gib=name.usable_gib, mig_profile=name.mig_profile)
+
+
+def _is_other_size(item: Accelerator, size: float, label: float) -> bool:
+    """Sizes near the label are the vendor's rounding; shared memory is sold in many sizes."""
+    return (
+        abs(size - label)
+        > (0.01 if item.tier == "consumer" and "unified" in (item.memory_type or "") else 0.1) * label
+    )
+
+
+def _nearest(text: str, known: Mapping[str, Accelerator]) -> tuple[str, ...]:
+    words = {other.core: item.id for item in known.values() for other in _names(item)}
+    words |= {core.removeprefix(prefix): id for core, id in words.items() for prefix in _DROPPED_PREFIXES}
+    return _close(take_apart(text).core or _squeezed(text), words)
+
+
+def _close(word: str, names: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names[match] for match in get_close_matches(word, names, n=4, cutoff=0.6)))
+
+
+def _unknown(kind: str, given: str, nearest: tuple[str, ...]) -> InputError:
+    if nearest:
+        return InputError(
+            f"catalog.unknown_{kind}_nearest", field=kind, given=given, nearest=", ".join(nearest)
+        )
+    return InputError(f"catalog.unknown_{kind}", field=kind, given=given)
+
+
+def _with_own(known: Mapping[str, Thing], own: Mapping[str, Thing]) -> Mapping[str, Thing]:
+    return {**known, **own} if own else known
