@@ -16,8 +16,8 @@ from raceline.models.graph import (
     AnyOp,
     Attention,
     Block,
-    Elementwise,
     ElementType,
+    Elementwise,
     Extent,
     Matmul,
     Norm,
@@ -105,6 +105,7 @@ NORMS: dict[str, NormKind] = {
     "layer_plain": NormKind("layer", upcasts=True),
     "rms": NormKind("rms", upcasts=True, hat="activation"),
     "rms_fp32": NormKind("rms", upcasts=True, hat="fp32"),
+    "rms_gemma": NormKind("rms", upcasts=True, hat="fp32"),
     "rms_t5": NormKind("rms", upcasts=True, hat="activation", keeps_both=True),
 }
 
@@ -211,6 +212,8 @@ class MlpNames(NamedTuple):
     gate: str = "gate_proj"
 
 
+LLAMA_MLP = MlpNames()
+
 def mlp(
     given: str,
     width: int,
@@ -220,7 +223,7 @@ def mlp(
     gated: bool = True,
     bias: bool = False,
     rows: Extent = TOKENS,
-    names: MlpNames = MlpNames(),
+    names: MlpNames = LLAMA_MLP,
     prefix: str = "mlp",
     out: str = "mlp_out",
     out_width: int | None = None,
@@ -270,6 +273,8 @@ class AttentionNames(NamedTuple):
     fused: str = ""
 
 
+LLAMA_ATTENTION = AttentionNames()
+
 def attention(
     given: str,
     width: int,
@@ -280,7 +285,7 @@ def attention(
     memory_width: int | None = None,
     memory_rows: Extent | None = None,
     bias: tuple[bool, bool, bool, bool] = (False, False, False, False),
-    names: AttentionNames = AttentionNames(),
+    names: AttentionNames = LLAMA_ATTENTION,
     prefix: str = "attention",
     out: str = "attention_out",
 ) -> Part:

@@ -1,0 +1,125 @@
+"""Bundled models by name: forgiving look-up over the data files, one line a model.
+
+A file is scanned as text and only the line that is found is decoded.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from raceline.present.errors import InputError
+
+FILES = ("text.jsonl", "image.jsonl")
+_LONGEST_NAME = 200
+
+
+class BundledModel(msgspec.Struct, frozen=True):
+    """A model that comes with raceline. `source`: where its config's values stand.
+
+    `parameters` and `parameters_active` are the published counts where `config` is only a likeness
+    (its shape was not published), else None.
+    """
+
+    name: str
+    config: dict[str, Any]
+    source: str = ""
+    aliases: tuple[str, ...] = ()
+
+
+class _Names(msgspec.Struct):
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+def find(name: str) -> BundledModel:
+    """The bundled model that `name` means: ``llama-3.1-8b``, ``meta-llama/Llama-3.1-8B``,
+    ``Llama 3.1 8B`` and ``Llama-3.1-8B-Instruct`` are the same.
+
+    Raises InputError (`models.unknown_name`, with the nearest names) where none matches.
+    """
+    index = _index()
+    for key in keys(name):
+        if key in index:
+            return msgspec.json.decode(index[key], type=BundledModel)
+    raise InputError("models.unknown_name", given=name[:_LONGEST_NAME], nearest=nearest(name))
+
+
+def all_names() -> list[str]:
+    """The names of all bundled models, sorted."""
+    return sorted({msgspec.json.decode(line, type=_Names).name for line in _lines()}, key=str.lower)
+
+
+def nearest(name: str, count: int = 5) -> list[str]:
+    """The bundled names most like `name`, best first."""
+    wanted = plain(name[:_LONGEST_NAME])
+    by_key = {plain(short(known)): known for known in reversed(all_names())}
+    close = difflib.get_close_matches(wanted, by_key, count, 0.4)
+    inside = [key for key in by_key if len(wanted) >= 3 and wanted in key and key not in close]
+    return [by_key[key] for key in (close + sorted(inside, key=len))[:count]]
+
+
+def keys(name: str) -> list[str]:
+    """The keys to try for a name, from the exact one to forgiving ones."""
+    name = name.strip()[:_LONGEST_NAME]
+    whole, last = plain(name), plain(short(name))
+    found = [whole, last]
+    for key in (whole, last):
+        found += [_without_suffix(key), _without_prefix(key), _without_prefix(_without_suffix(key))]
+    return list(dict.fromkeys(key for key in found if key))
+
+
+def plain(name: str) -> str:
+    """Letters and digits only, lower case; a point between digits stays, since 1.5b is not 15b."""
+    lower = re.sub(r"(?<=\d)_(?=\d)", ".", name.lower())
+    return re.sub(r"[^a-z0-9.]|(?<!\d)\.|\.(?!\d)", "", lower)
+
+
+def short(name: str) -> str:
+    """The part after the organisation."""
+    return name.rstrip("/").rpartition("/")[2]
+
+
+_SUFFIX = re.compile(r"(instruct|chat|base|hf|it|v\d(?:\.\d)?|fp8|bf16|awq|gptq|int4|gguf|bnb4bit|\d{4})$")
+_PREFIX = re.compile(r"^(meta(?=llama)|timm|the)")
+
+
+def _without_suffix(key: str) -> str:
+    """The key without words that name a fine-tune or a file format of the same architecture."""
+    while (shorter := _SUFFIX.sub("", key)) != key and shorter:
+        key = shorter
+    return key
+
+
+def _without_prefix(key: str) -> str:
+    return _PREFIX.sub("", key)
+
+
+def _lines() -> list[bytes]:
+    folder = files("raceline.models") / "data"
+    present = [folder / name for name in FILES if (folder / name).is_file()]
+    return [line for file in present for line in file.read_bytes().splitlines() if line]
+
+
+@cache
+def _index() -> dict[str, bytes]:
+    """Every key of every model, with the model's line. A model's own names win over those that only
+    follow from leaving a suffix out."""
+    exact: dict[str, bytes] = {}
+    loose: dict[str, bytes] = {}
+    decode = msgspec.json.Decoder(_Names).decode
+    for line in _lines():
+        names = decode(line)
+        for name in (names.name, *names.aliases):
+            key = plain(name)
+            exact.setdefault(key, line)
+            last = plain(short(name))
+            exact.setdefault(last, line)
+            loose.setdefault(_without_suffix(last), line)
+            loose.setdefault(_without_prefix(_without_suffix(last)), line)
+    return {**loose, **exact}
