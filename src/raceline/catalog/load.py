@@ -17,6 +17,7 @@ from raceline.catalog.types import (
     Link,
     NodeFact,
     Offer,
+    PrecisionRule,
     RetailPrice,
     Runtime,
     Storage,
@@ -28,7 +29,7 @@ Named = TypeVar("Named", Accelerator, Cpu, Link, Storage, Runtime)
 DATA = Path(__file__).parent / "data"
 
 # Cells of these columns hold several values, separated by semicolons.
-LIST_COLUMNS = frozenset({"mig_profiles", "frameworks_supported", "verified_fields"})
+LIST_COLUMNS = frozenset({"mig_profiles", "frameworks_supported", "verified_fields", "architectures"})
 
 
 @cache
@@ -59,6 +60,12 @@ def storage() -> dict[str, Storage]:
 def nodes() -> dict[str, NodeFact]:
     """The usual machine of each accelerator by its id, and of each tier by ``*tier``."""
     return {row.accelerator: row for row in _rows("nodes.csv", NodeFact)}
+
+
+@cache
+def precision_rules() -> tuple[PrecisionRule, ...]:
+    """What each vendor's devices need for a precision."""
+    return _rows("precision_rules.csv", PrecisionRule)
 
 
 @cache

@@ -198,6 +198,19 @@ class NodeFact(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class PrecisionRule(msgspec.Struct, frozen=True, kw_only=True):
+    """What a vendor's devices need for a precision: a compute capability, or one of `architectures`
+    (``none``: no device has it). Without a rule nothing is refused."""
+
+    precision: str
+    vendor: str
+    minimum_compute_capability: float | None = None
+    architectures: tuple[str, ...] = ()
+    source_url: str
+    as_of: str
+    note: str | None = None
+
+
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A framework, engine or server; the one place in the product that states facts on it.
 
@@ -211,8 +224,11 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     `fraction_of_free` (that part of what is free after loading goes to the KV cache),
     `static_fraction_of_total` (weights and KV cache together), or None (grows as needed);
     `memory_fraction` its default. `context_mib` is what a process holds before the first tensor.
-    States: `master_weights` tells whether mixed precision keeps an fp32 copy, by precision name;
-    `gradient_dtype` and `optimizer_dtype` are the defaults.
+    States: `states` says by precision how training holds them: `amp` (fp32 weights, gradients and
+    moments, cast in the forward pass), `master` (16-bit weights and gradients, fp32 master weights and
+    moments), `megatron` (as `master`, gradients in fp32), `true` (everything in 16 bits).
+    `gradient_dtype` and `optimizer_dtype` are the defaults. `sources` gives the address of single
+    facts by field where it is not `source_url`.
     """
 
     id: str
@@ -233,7 +249,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     memory_fraction: float | None = None
     context_mib: float | None = None
     fused_kernels: bool | None = None
-    master_weights: dict[str, str] = {}
+    states: dict[str, str] = {}
     gradient_dtype: str | None = None
     optimizer_dtype: str | None = None
     aliases: tuple[str, ...] = ()
