@@ -1,0 +1,137 @@
+"""Messages as text: gettext catalogues, one per language and domain, read when first needed."""
+
+from __future__ import annotations
+
+import functools
+import gettext
+import math
+from importlib import resources
+from typing import Any
+
+import msgspec
+
+from raceline.present import units
+from raceline.present.errors import Message, RacelineError, message
+from raceline.present.views import Content, Quantity
+
+LANGUAGES = ("en", "zh")
+FALLBACK = "en"
+# Longest text taken from one parameter: a hostile file must not fill the screen.
+_LONGEST = 400
+
+# Parameters that name a thing of raceline by its id; the word for it is translated.
+_WORD_PARAMS = frozenset({"part", "bound", "bound_by", "task", "method", "reason_word"})
+
+
+def render(item: Message, language: str = FALLBACK) -> str:
+    """The message's text in `language`, else in English, else its id and parameters."""
+    template = _template(item.id, language) or _template(item.id, FALLBACK)
+    if template is None:
+        return _bare(item)
+    values = {name: _value(name, value, language) for name, value in item.params.items()}
+    try:
+        return template.format_map(values)
+    except (KeyError, IndexError, ValueError, AttributeError):
+        return _bare(item)
+
+
+def word(name: str) -> Message:
+    """The translated word for an id of raceline (``kv_cache``, ``compute``, ``train``)."""
+    return message(f"present.word_{name}")
+
+
+def content(item: Content | None, language: str = FALLBACK) -> str:
+    """The text of a view's label or line."""
+    if item is None:
+        return ""
+    if isinstance(item, tuple):
+        return " ".join(filter(None, (content(part, language) for part in item)))
+    if isinstance(item, Message):
+        return render(item, language)
+    if isinstance(item, Quantity):
+        return units.quantity(item.value, item.unit, item.low, item.high)
+    return item
+
+
+def builtin(value: Any) -> Any:
+    """A result as JSON-ready values; each Message becomes ``{id, params, text}`` with English text."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Message):
+        return {"id": value.id, "params": builtin(value.params), "text": render(value)}
+    if isinstance(value, msgspec.Struct):
+        return _struct(value)
+    if isinstance(value, dict):
+        return {str(key): builtin(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [builtin(item) for item in value]
+    return builtin(msgspec.to_builtins(value.tolist() if hasattr(value, "tolist") else value))
+
+
+def error_data(error: RacelineError) -> dict[str, Any]:
+    """An error as JSON: ``{id, params, field, message}``, the message in English."""
+    item = error.message
+    return {
+        "id": item.id,
+        "params": builtin(item.params),
+        "field": error.field,
+        "message": one_line(render(item)),
+    }
+
+
+def one_line(text: str) -> str:
+    """`text` without line breaks or control characters."""
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+
+
+def has_text(id: str, language: str = FALLBACK) -> bool:
+    """Whether the catalogue of `language` holds a text for the id."""
+    return _template(id, language) is not None
+
+
+def _value(name: str, value: Any, language: str) -> str:
+    if isinstance(value, Message):
+        return render(value, language)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_value(name, item, language) for item in value)
+    if name in _WORD_PARAMS and isinstance(value, str) and has_text(f"present.word_{value}"):
+        return render(word(value), language)
+    text = units.shown(name, value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _bare(item: Message) -> str:
+    params = ", ".join(f"{name}={units.shown(name, value)}" for name, value in item.params.items())
+    return f"{item.id} ({params})" if params else item.id
+
+
+def _template(id: str, language: str) -> str | None:
+    found = _catalogue(language, id.split(".", 1)[0]).gettext(id)
+    return found if found != id else None
+
+
+@functools.cache
+def _catalogue(language: str, domain: str) -> gettext.NullTranslations:
+    if language not in LANGUAGES or not domain.isidentifier():
+        return gettext.NullTranslations()
+    path = resources.files("raceline.present").joinpath("messages", language, f"{domain}.mo")
+    try:
+        with path.open("rb") as file:
+            return gettext.GNUTranslations(file)  # type: ignore[arg-type]
+    except FileNotFoundError:
+        return gettext.NullTranslations()
+
+
+@functools.cache
+def _names(kind: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    return tuple((field.name, field.encode_name) for field in msgspec.structs.fields(kind))
+
+
+def _struct(value: msgspec.Struct) -> dict[str, Any]:
+    config = value.__struct_config__
+    data = {config.tag_field: config.tag} if config.tag_field else {}
+    for name, encoded in _names(type(value)):
+        data[encoded] = builtin(getattr(value, name))
+    return data
