@@ -25,7 +25,8 @@ class Convention(msgspec.Struct, frozen=True):
 
 class Engine(msgspec.Struct, frozen=True):
     """An inference runtime's habits: the share of memory that it takes, what it reserves, the
-    longest prefill pass in tokens, whether a batch starts and ends together (`all_at_once`)."""
+    longest prefill pass in tokens, whether a batch starts and ends together (`all_at_once`); `cache_growth`: what a cache that grows
+    by concatenation holds over its own size."""
 
     runtime: str
     fused: bool
@@ -34,6 +35,7 @@ class Engine(msgspec.Struct, frozen=True):
     chunk: int
     all_at_once: bool
     host_scale: float
+    cache_growth: float
     source_url: str
 
 
@@ -95,10 +97,11 @@ def bytes_per_element(precision: str) -> float:
 
 
 # Optimizers: moments in elements of the state type, fixed bytes beside them, and whether a
-# temporary of the parameters' size lives during the update (foreach implementations).
+# temporary of the parameters' size lives during the update (foreach implementations). Paged states
+# leave the device when memory is short: https://huggingface.co/docs/bitsandbytes/optimizers.
 _MOMENTS = {
-    "adamw": (2.0, 0.0, 1.0), "adamw-fused": (2.0, 0.0, 0.0), "adamw-paged": (2.0, 0.0, 0.0),
-    "adamw-8bit": (0.0, 2.1, 0.0), "adamw-8bit-paged": (0.0, 2.1, 0.0), "adafactor": (0.0, 0.02, 0.3),
+    "adamw": (2.0, 0.0, 1.0), "adamw-fused": (2.0, 0.0, 0.0), "adamw-paged": (0.0, 0.0, 0.0),
+    "adamw-8bit": (0.0, 2.1, 0.0), "adamw-8bit-paged": (0.0, 0.0, 0.0), "adafactor": (0.0, 0.02, 0.3),
     "sgd": (0.0, 0.0, 0.0), "sgd-momentum": (1.0, 0.0, 1.0), "lion": (1.0, 0.0, 0.5), "muon": (1.0, 0.0, 0.5),
     "none": (0.0, 0.0, 0.0),
 }  # fmt: skip

@@ -10,12 +10,13 @@ import msgspec
 
 from raceline.catalog import prices
 from raceline.catalog.nodes import Node, node_of
+from raceline.catalog.resolve import Resolved
 from raceline.catalog.types import Accelerator, Link, NodeFact, Offer
 from raceline.estimate.devices import Device
 from raceline.estimate.scenario import Hardware
 from raceline.present.errors import InputError, Message, message
 
-Resolve = Callable[[str], tuple[Accelerator, tuple[Message, ...]]]
+Resolve = Callable[[str], Resolved]
 _MIG = re.compile(r"(\d)g\.(\d+)gb")
 MIG_SLICES = 7
 DEFAULT_PCIE_GBS = 16.0
@@ -48,7 +49,8 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[Message, ...]]:
     """The device that the hardware names, and notes on what was taken for it."""
-    accelerator, notes = catalogue.resolve(hardware.accelerator)
+    resolved = catalogue.resolve(hardware.accelerator)
+    accelerator = resolved.accelerator
     device = device_of(accelerator, catalogue, hardware.per_node)
     if device.accelerator.memory_bw_gbs is None or accelerator.memory_gib is None:
         if hardware.memory_gib is None or accelerator.memory_bw_gbs is None:
@@ -58,11 +60,11 @@ def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[
             )  # fmt: skip
     if hardware.interconnect:
         device = msgspec.structs.replace(device, inter_gbs=_link_gbs(hardware, device, catalogue))
-    if hardware.mig_profile:
-        device = _slice(device, hardware.mig_profile)
-    if hardware.memory_gib:
-        device = msgspec.structs.replace(device, memory_gib=hardware.memory_gib)
-    return device, notes
+    if profile := hardware.mig_profile or resolved.mig_profile:
+        device = _slice(device, profile)
+    if usable := hardware.memory_gib or resolved.usable_gib:
+        device = msgspec.structs.replace(device, memory_gib=usable)
+    return device, resolved.notes
 
 
 def device_of(accelerator: Accelerator, catalogue: Catalogue, per_node: int | None = None) -> Device:

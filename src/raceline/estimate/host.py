@@ -8,6 +8,8 @@ from raceline.estimate.conventions import bytes_per_element, convention
 GIB = 2.0**30
 BASE_GIB_PER_RANK = 3.0
 ADAM_MASTER_AND_MOMENTS_BYTES = 12.0
+# Weights for inference are read shard by shard; hubs cut files at about this size.
+SHARD_BYTES = 10e9
 
 
 def host_memory_gib(choice: Choice, parameters: float, trained: float, offloaded_bytes: float) -> float:
@@ -23,7 +25,7 @@ def host_memory_gib(choice: Choice, parameters: float, trained: float, offloaded
     copies = ranks if (convention(choice.runtime).loads_per_rank if per_rank is None else per_rank) else 1
     load = stored * (copies if choice.task == "train" else 1)
     if choice.task != "train":
-        return (base + load) / GIB
+        return (BASE_GIB_PER_RANK * GIB + min(load, SHARD_BYTES)) / GIB
     in_node = offloaded_bytes * ranks
     saved = trained * activation_bytes(choice)
     if choice.offload != "none":

@@ -44,6 +44,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         flash=_column(c.attention == "flash" for c in choices),
         host_scale=_column(e.host_scale for e in engines),
         all_at_once=_column(e.all_at_once for e in engines),
+        cache_growth=_column(e.cache_growth for e in engines),
     )
 
 

@@ -7,8 +7,8 @@ from raceline.estimate.result import Fits, Range
 
 # A peak this far under or over the limit is called; between them lies "tight". Planning values
 # until the spread of measured against estimated peaks replaces them.
-SURELY_FITS = 0.97
-SURELY_FAILS = 1.02
+SURELY_FITS = 0.98
+SURELY_FAILS = 1.01
 
 
 def time_range(mid_s: float, efficiency: Efficiency) -> Range:

@@ -43,6 +43,7 @@ class Serving:
     flash: Floats
     host_scale: Floats
     all_at_once: Floats
+    cache_growth: Floats
 
     def __len__(self) -> int:
         return len(self.device)
@@ -134,7 +135,7 @@ def serving_memory(
     buffers = np.where(serving.tp * serving.pp > 1, efficiency.collective_buffers_gib * GIB, 0.0)
     reserved = efficiency.context_gib * GIB + buffers + serving.engine_reserve_bytes
     reserved = reserved + (activations + logits) * efficiency.allocator_slack
-    cache = np.where(serving.output_len > 0, per_sequence * serving.concurrency, 0.0)
+    cache = np.where(serving.output_len > 0, per_sequence * serving.concurrency * serving.cache_growth, 0.0)
     limit = devices.memory_bytes[serving.device]
     share_of = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)
     room = limit * share_of - (weights + activations + logits + reserved)
@@ -161,12 +162,11 @@ def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) ->
     rows = lengths.T @ ops.extents.T
     is_body = ops.group == BODY
     cut = np.where(ops["column"] > 0, serving.tp[:, None], 1.0)
-    wide = (2.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops["experts_per_token"]
+    wide = (3.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops["experts_per_token"]
     spatial = np.where(ops["convolution"] > 0, 0.5, 1.0)
     working = rows * wide * np.where(is_body | (table.classes < 2), spatial, 0.0)
     activations = working.max(axis=1) * serving.activation_bytes if len(ops) else np.zeros(len(serving))
-    tokens = np.where(serving.all_at_once > 0, shapes.batch * shapes.new_tokens, serving.concurrency)
-    logits = np.where(serving.output_len > 0, tokens * table.classes * 4.0, 0.0)
+    logits = np.where(serving.output_len > 0, serving.concurrency * table.classes * 4.0, 0.0)
     return activations, logits
 
 

@@ -31,6 +31,7 @@ CONTEXT = (1, 2, 4, 8)
 EXPERT = (1, 2, 4, 8, 16, 32)
 OFFLOAD = (0, 1, 3)
 LONG_SEQUENCE = 32_768
+LARGE_VOCABULARY = 32_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,9 @@ def _layout_grid(table: ModelTable, job: Job, devices: Devices, limits: Limits) 
     heads = table.attention["heads"]
     widest = int(heads.max()) if len(heads) else 1
     is_allowed &= (tp == 1) | ((widest % tp == 0) & (table.hidden > 0))
+    # Adapter libraries run under data parallelism and ZeRO; few cut a model's layers.
+    if job.method in ("lora", "qlora"):
+        is_allowed &= tp * pp * cp == 1
     columns = dict(device=device, count=count, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, zero=zero, offload=away, precision=precision)
     return {name: values[is_allowed] for name, values in columns.items()}
 
@@ -162,7 +166,7 @@ def _layouts(
     layouts = Layouts(
         device=grid["device"], dp=floats["dp"], tp=floats["tp"], pp=floats["pp"], cp=floats["cp"], ep=floats["ep"],
         zero_stage=grid["zero"], zero_group=zero_group, schedule=np.zeros(len(codes), dtype=np.int64),
-        virtual_stages=ones, offload=grid["offload"], fused=fused, fused_loss=0.0 * ones, in_backward=0.0 * ones,
+        virtual_stages=ones, offload=grid["offload"], fused=fused, fused_loss=has_fused_loss(table) * ones, in_backward=0.0 * ones,
         weight_bytes=weight, gradient_bytes=gradient, master_bytes=master, moment_bytes=moments,
         temporary_bytes=temporary, adapter_bytes=_adapter_bytes(limits, grid["precision"]),
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
@@ -170,6 +174,11 @@ def _layouts(
         bucket=((grid["zero"] == 0) & (grid["dp"] > 1)).astype(float),
     )  # fmt: skip
     return layouts, runtime, grid["precision"], runtimes
+
+
+def has_fused_loss(table: ModelTable) -> float:
+    """1 where the plan uses a chunked loss: large vocabularies, whose logits would fill the card."""
+    return float(table.classes >= LARGE_VOCABULARY)
 
 
 def _states(runtime: str, precision: str, optimizer: str) -> tuple[float, ...]:

@@ -1,0 +1,67 @@
+"""What `plan` answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from raceline.estimate.result import Estimate, Range
+from raceline.estimate.scenario import Scenario
+from raceline.present.errors import Message
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to do the job: hardware, settings, what they need and what they cost.
+
+    `duration_s` and `cost_usd` are of the whole job when training; when serving `cost_usd` is for
+    an hour of all `replicas`. `risk` from 0 to 1 grows with what may go wrong (`risks` say what).
+    """
+
+    name: str
+    accelerator: str
+    accelerator_name: str
+    count: int
+    scenario: Scenario
+    estimate: Estimate
+    price_hour_usd: float | None = None
+    provider: str | None = None
+    region: str | None = None
+    price_as_of: str | None = None
+    duration_s: Range | None = None
+    cost_usd: Range | None = None
+    usd_per_million_tokens: float | None = None
+    replicas: int = 1
+    risk: float = 0.0
+    risks: tuple[Message, ...] = ()
+    reasons: tuple[Message, ...] = ()
+    runner_up: tuple[Message, ...] = ()
+
+
+class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
+    """What is missing where nothing fits: the hardware that came nearest and what it lacks."""
+
+    accelerator_name: str
+    count: int
+    estimate: Estimate
+    closest: tuple[Option, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranked options. `picks` are named (balanced, cheapest, fastest); `front` is not beaten in
+    time, cost and risk together. `evaluated` and `pruned` count configurations."""
+
+    model: str
+    parameters: int
+    task: str
+    method: str | None
+    amount: dict[str, Any]
+    picks: tuple[Option, ...]
+    front: tuple[Option, ...]
+    assumed: dict[str, Any]
+    notes: tuple[Message, ...]
+    commands: tuple[Message, ...]
+    evaluated: int
+    pruned: int
+    shortfall: Shortfall | None = None
+    schema: str = "raceline.plan/1"
