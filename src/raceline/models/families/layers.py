@@ -148,6 +148,7 @@ def elementwise(
     writes: float,
     *,
     keeps: tuple[str, ...] = (),
+    keeps_for_weight: tuple[str, ...] = (),
     rows: Extent = TOKENS,
     split: bool = False,
     parameters: int = 0,
@@ -155,7 +156,7 @@ def elementwise(
     """Memory traffic of `reads` + `writes` elements a position."""
     return Part(
         (Elementwise(name=name, rows=rows, reads=reads, writes=writes, keeps=keeps, split=split,
-                     parameters=parameters),)
+                     keeps_for_weight=keeps_for_weight, parameters=parameters),)
     )  # fmt: skip
 
 

@@ -27,16 +27,15 @@ _TEXT_TYPES = {
     "hybrid:build_mamba": "mamba mamba2 falcon_mamba",
     "hybrid:build": "jamba bamba granitemoehybrid nemotron_h falcon_h1 zamba zamba2",
     "encoder:build": (
-        "bert roberta xlm-roberta camembert electra distilbert deberta deberta-v2 modernbert albert mpnet ernie "
-        "nomic_bert"
+        "bert roberta xlm-roberta camembert electra distilbert deberta deberta-v2 modernbert albert mpnet ernie"
     ),
     "encoder:build_speech": "wav2vec2 hubert wavlm audio-spectrogram-transformer",
     "seq2seq:build_t5": "t5 mt5 umt5",
     "seq2seq:build_bart": "bart mbart pegasus marian blenderbot m2m_100",
     "seq2seq:build_whisper": "whisper",
     "vlm:build": (
-        "llava llava_next gemma3 qwen2_vl qwen2_5_vl qwen3_vl idefics2 idefics3 smolvlm llama4 mllama internvl "
-        "paligemma mistral3"
+        "llava llava_next gemma3 qwen2_vl qwen2_5_vl idefics2 idefics3 smolvlm llama4 mllama internvl "
+        "paligemma"
     ),
 }
 TEXT: dict[str, str] = {
