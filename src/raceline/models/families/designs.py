@@ -162,6 +162,11 @@ DESIGNS: dict[str, Design] = {
     "ernie4_5": Design(tied=True, flags=("use_bias", "", "use_bias")),
     "minicpm": Design(tied=True),
     "helium": Design(),
+    "transfo-xl": Design(
+        norm="layer", arrangement="post_add", gated=False, activation="relu", mlp_bias=True, tied=True,
+        final_norm=False, rotary=False, attention=AttentionNames(out="o_net", fused="qkv_net"),
+        mlp=FC_MLP, dropout=0.1, flags=("", "", ""),
+    ),
     "palm": Design(
         norm="layer_no_bias", arrangement="parallel", tied=True, flags=("", "", ""),
     ),

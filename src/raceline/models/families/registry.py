@@ -16,7 +16,7 @@ _TEXT_TYPES = {
         "llama mistral ministral mosaic_gpt qwen qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 gpt2 gpt_bigcode "
         "gpt_neo gpt_neox gptj codegen opt bloom falcon RefinedWeb RefinedWebModel mpt stablelm stablelm_epoch "
         "starcoder2 cohere cohere2 olmo olmo2 olmo3 internlm internlm2 internlm3 chatglm glm glm4 baichuan yi Yi "
-        "granite smollm3 nemotron arcee exaone4 seed_oss hunyuan_v1_dense ernie4_5 minicpm helium palm"
+        "granite smollm3 nemotron arcee exaone4 seed_oss hunyuan_v1_dense ernie4_5 minicpm helium palm transfo-xl"
     ),
     "decoder:build_assumed": "assumed_llama",
     "moe:build": (
@@ -29,7 +29,7 @@ _TEXT_TYPES = {
     "encoder:build": (
         "bert roberta xlm-roberta camembert electra distilbert deberta deberta-v2 modernbert albert mpnet ernie"
     ),
-    "encoder:build_speech": "wav2vec2 hubert wavlm audio-spectrogram-transformer",
+    "speech:build": "wav2vec2 hubert wavlm audio-spectrogram-transformer",
     "seq2seq:build_t5": "t5 mt5 umt5",
     "seq2seq:build_bart": "bart mbart pegasus marian blenderbot m2m_100",
     "seq2seq:build_whisper": "whisper",

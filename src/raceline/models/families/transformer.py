@@ -192,6 +192,8 @@ def describe(fields: Fields, family: str, blocks: Sequence[Block], **rest: Any) 
     kind = fields.text("model_type", default=family)
     names = fields.items("architectures", default=[])
     architecture = names[0] if names and isinstance(names[0], str) else kind
+    if fields.flag("assumed_shape"):
+        rest["notes"] = (*rest.get("notes", ()), "models.shape_assumed")
     rest.setdefault("seq_len", min(longest or _DEFAULT_SEQ_LEN, _DEFAULT_SEQ_LEN))
     return Model(
         name=fields.text("_name_or_path", "name_or_path", default="") or kind,
