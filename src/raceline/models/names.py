@@ -47,7 +47,7 @@ def find(name: str) -> BundledModel:
     for key in keys(name):
         if key in index:
             return msgspec.json.decode(index[key], type=BundledModel)
-    raise InputError("models.unknown_name", given=name[:_LONGEST_NAME], nearest=nearest(name))
+    raise InputError("models.unknown_name", given=name[:_LONGEST_NAME], nearest=", ".join(nearest(name)))
 
 
 def all_names() -> list[str]:

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
+from raceline.present.errors import InputError
 
 Build = Callable[[Fields, "int | None"], Model]
 
@@ -58,6 +59,40 @@ def find(model_type: str) -> Build | None:
     module, _, function = target.partition(":")
     build: Build = getattr(import_module(module), function)
     return build
+
+
+_LLAMA_FIELDS = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+_KIND_FIELDS = ("model_type", "_class_name", "architecture")
+OTHER_READERS = ("module:function", "model.onnx", "model.safetensors")
+
+
+def build_model(fields: Fields, image_size: int | None = None) -> Model:
+    """The model that a config describes. An unknown causal language model that states Llama's fields is
+    built as Llama, and its `notes` say so.
+
+    Raises InputError (`models.unknown_architecture`) that names what other files would work.
+    """
+    kinds = [kind for name in _KIND_FIELDS if (kind := fields.text(name, default=None))]
+    for kind in kinds:
+        build = find(kind)
+        if build is not None:
+            return build(fields, image_size)
+    if _looks_like_llama(fields):
+        assumed = find("assumed_llama")
+        assert assumed is not None
+        return assumed(fields, image_size)
+    if not kinds:
+        raise InputError("models.field_missing", field=fields.where + _KIND_FIELDS[0])
+    raise InputError(
+        "models.unknown_architecture", field=fields.where + _KIND_FIELDS[0], given=kinds[0][:60],
+        readers=", ".join(OTHER_READERS),
+    )  # fmt: skip
+
+
+def _looks_like_llama(fields: Fields) -> bool:
+    names = fields.items("architectures", default=[])
+    is_causal = any(isinstance(name, str) and name.endswith("ForCausalLM") for name in names)
+    return is_causal and all(fields.values.get(name) is not None for name in _LLAMA_FIELDS)
 
 
 def known() -> list[str]:

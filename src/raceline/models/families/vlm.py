@@ -37,7 +37,6 @@ from raceline.models.families.vision_towers import (
 )
 from raceline.models.fields import Fields
 from raceline.models.graph import Block, Model, fixed
-from raceline.present.errors import InputError
 
 PROJECTOR = "projector"
 Project = Callable[[Fields, Tower, int], Part]
@@ -151,7 +150,7 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     """A vision-language model; where its config states no image tower, the text part alone."""
     kind = KINDS[fields.text("model_type", default="llava")]
     text_fields = _text_fields(fields, kind)
-    text = _text(text_fields)
+    text = registry.build_model(text_fields)
     part = fields.part("vision_config", default=None)
     if part is None:
         vision: list[Block] = []
@@ -184,14 +183,6 @@ def _text_fields(fields: Fields, kind: Kind) -> Fields:
     if fields.values.get("tie_word_embeddings") is not None and part is not fields:
         values.setdefault("tie_word_embeddings", fields.values["tie_word_embeddings"])
     return Fields(values, part.where if part is not fields else fields.where)
-
-
-def _text(fields: Fields) -> Model:
-    build_it = registry.find(fields.text("model_type"))
-    if build_it is None:
-        raise InputError("models.unknown_architecture", given=fields.text("model_type"), field=fields.where + "model_type",
-                         readers=["torch", "onnx", "safetensors"])  # fmt: skip
-    return build_it(fields, None)
 
 
 def _with_cross_attention(fields: Fields, body: list[Block], vision: list[Block]) -> list[Block]:
