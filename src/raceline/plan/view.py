@@ -1,0 +1,204 @@
+"""A plan as a view: the answer first, then why, then what to do next."""
+
+from __future__ import annotations
+
+import msgspec
+
+from raceline.estimate.scenario import Scenario, Setup
+from raceline.plan.result import Option, Plan, Shortfall
+from raceline.present.errors import Message, message
+from raceline.present.views import (
+    Axis,
+    Chart,
+    Column,
+    Content,
+    Group,
+    Heading,
+    Meter,
+    Part,
+    Point,
+    Quantity,
+    Table,
+    Text,
+    View,
+)
+
+PARTS_SHOWN = 0.05
+
+
+def plan_view(plan: Plan, most: int = 0) -> View:
+    """The screen of `raceline plan`, with up to `most` options of the front under the picks."""
+    items: list[View] = [_heading(plan)]
+    if plan.shortfall:
+        items.extend(_shortfall(plan.shortfall))
+    if plan.picks:
+        items.append(_table(plan.picks, plan.task))
+        items.append(Group(tuple(line for pick in plan.picks for line in _why(pick))))
+        items.append(Group(_facts(plan)))
+    if most and plan.front:
+        items.append(front_view(plan, most))
+    items.append(_next(plan))
+    return Group(tuple(items))
+
+
+def front_view(plan: Plan, most: int = 20) -> View:
+    """The Pareto front as a chart and a table of at most `most` options."""
+    is_training = plan.task == "train"
+    points = tuple(
+        Point(
+            label=hardware(option), x=_time_axis(option), y=option.cost_usd.mid, is_pick=_is_pick(option, plan)
+        )
+        for option in plan.front
+        if option.cost_usd
+    )
+    chart = Chart(
+        x=Axis(message("plan.axis_time"), "s" if is_training else "ms", is_log=True),
+        y=Axis(message("plan.axis_cost"), "usd" if is_training else "hour_usd", is_log=True),
+        points=points,
+    )
+    return Group((chart, _table(plan.front[:most], plan.task)), title=message("plan.front", count=len(plan.front)))
+
+
+def _time_axis(option: Option) -> float:
+    if option.duration_s:
+        return option.duration_s.mid
+    latency = option.estimate.latency_ms
+    return latency.tpot or latency.batch or 1.0
+
+
+def _is_pick(option: Option, plan: Plan) -> bool:
+    return any((pick.accelerator, pick.count) == (option.accelerator, option.count) for pick in plan.picks)
+
+
+def _heading(plan: Plan) -> Heading:
+    parts: list[Part] = [plan.model, "·", message(f"plan.method_{plan.method or plan.task}")]
+    for name, value in plan.amount.items():
+        parts += ["·", message(f"plan.amount_{name}", **{_param(name): value})]
+    return Heading(tuple(parts), aside=message("plan.parameters", parameters_count=plan.parameters))
+
+
+def _param(name: str) -> str:
+    return {"seq_len": "tokens_count", "tokens": "tokens_count", "samples": "samples_count"}.get(name, name)
+
+
+def hardware(option: Option) -> str:
+    """``2 × L40S 48 GB``: a name that is the same in every language."""
+    name = option.accelerator_name.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Tesla ")
+    return f"{option.count} × {name}"
+
+
+def settings(scenario: Scenario) -> str:
+    """The settings that matter, in the field's short words: ``dp 8, zero 3, mb 4``."""
+    return ", ".join(_settings(scenario.setup, scenario))
+
+
+def _settings(setup: Setup, scenario: Scenario) -> list[str]:
+    words = [
+        f"{name} {value}"
+        for name in ("dp", "tp", "pp", "cp", "ep")
+        if (value := getattr(setup, name)) is not None and value > 1
+    ]
+    if setup.zero_stage:
+        words.append(f"zero {setup.zero_stage}")
+    if scenario.workload.task == "train":
+        words.append(f"mb {setup.micro_batch}")
+        if setup.recompute and setup.recompute != "none":
+            words.append(f"recompute {setup.recompute}")
+        if setup.offload and setup.offload != "none":
+            words.append(f"offload {setup.offload}")
+    else:
+        words.append(f"batch {scenario.workload.concurrency}")
+    words.append(setup.weight_precision or setup.precision or "")
+    return [word for word in words if word]
+
+
+def _table(options: tuple[Option, ...], task: str) -> Table:
+    is_training = task == "train"
+    last = message("plan.column_cost") if is_training else message("plan.column_price")
+    columns = (
+        Column(message("plan.column_pick")),
+        Column(message("plan.column_hardware")),
+        Column(message("plan.column_settings")),
+        Column(message("plan.column_memory"), can_wrap=False),
+        Column(message("plan.column_time") if is_training else message("plan.column_latency"), align="right"),
+        Column(last, align="right"),
+    )
+    return Table(columns, tuple(_row(option, is_training) for option in options))
+
+
+def _row(option: Option, is_training: bool) -> tuple[object, ...]:  # type: ignore[type-arg]
+    name: Content = tuple(message(f"plan.name_{name}") for name in option.name.split("+")) if option.name else ""
+    memory = option.estimate.memory_gib
+    latency = option.estimate.latency_ms
+    time = option.duration_s
+    shown: Quantity
+    if time:
+        shown = Quantity(time.mid, "s", time.low, time.high)
+    else:
+        shown = Quantity(latency.tpot or latency.batch, "ms")
+    cost = option.cost_usd
+    money = Quantity(cost.mid if cost else None, "usd" if is_training else "hour_usd")
+    place = " ".join(part for part in (option.provider, option.region) if part)
+    machine = f"{hardware(option)} {place}".strip()
+    return (name, machine, settings(option.scenario), Meter(memory.total.mid, memory.limit), shown, money)
+
+
+def _why(option: Option) -> list[View]:
+    """Why a pick won, why the runner-up lost, what bounds it and what may go wrong."""
+    names = tuple(message(f"plan.name_{name}") for name in option.name.split("+"))
+    lines: list[View] = [Text((message("plan.why", pick=hardware(option)), *names, *option.reasons))]
+    lines.append(Text((*_bound(option), *option.runner_up), indent=2))
+    lines.extend(Text(risk, tone="warning", indent=2) for risk in option.risks)
+    return lines
+
+
+def _bound(option: Option) -> tuple[Message, ...]:
+    parts, step = option.estimate.time_parts_s, option.estimate.step_time_s
+    if parts is None or step is None or step.mid <= 0:
+        return ()
+    shares = {name: value / step.mid for name, value in msgspec.structs.asdict(parts).items()}
+    (first, share), (second, other) = sorted(shares.items(), key=lambda item: -item[1])[:2]
+    bound = message("plan.bound_by", part=message(f"plan.part_{first}"), share=share)
+    found = [bound]
+    if other >= PARTS_SHOWN:
+        found.append(message("plan.then", part=message(f"plan.part_{second}"), share=other))
+    if option.estimate.mfu is not None:
+        found.append(message("plan.utilisation", mfu_fraction=option.estimate.mfu))
+    return tuple(found)
+
+
+def _facts(plan: Plan) -> tuple[View, ...]:
+    assumed = ", ".join(f"{name}={_shown(value)}" for name, value in plan.assumed.items())
+    lines: list[View] = [Text(message("plan.assumed", settings=assumed))] if assumed else []
+    lines.extend(Text(note) for note in plan.notes)
+    lines.append(Text(message("plan.searched", evaluated_count=plan.evaluated, pruned_count=plan.pruned)))
+    return tuple(lines)
+
+
+def _shown(value: object) -> str:
+    return f"{value:,.0f}" if isinstance(value, float) and value >= 1000 else str(value)
+
+
+def _shortfall(missing: Shortfall) -> list[View]:
+    memory = missing.estimate.memory_gib
+    names = ("parameters", "gradients", "optimizer", "activations", "logits", "kv_cache", "workspace", "reserved")
+    parts = [(name, getattr(memory, name) or 0.0) for name in names]
+    largest = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:4]
+    listed: list[Part] = []
+    for name, size in largest:
+        listed += [message(f"plan.memory_{name}"), Quantity(size, "gib")]
+    name = f"{missing.count} × {missing.accelerator_name}"
+    lines: list[View] = [
+        Text(message("plan.nothing_fits", hardware=name), tone="bad"),
+        Text((message("plan.needs", needed_gib=memory.total.mid, limit_gib=memory.limit), *listed), indent=2),
+    ]
+    if missing.closest:
+        lines.append(Text(message("plan.closest"), indent=2))
+        lines.append(_table(missing.closest, "train" if missing.closest[0].duration_s else "infer"))
+    return lines
+
+
+def _next(plan: Plan) -> View:
+    rows = tuple((str(item.params["command"]), item) for item in plan.commands)
+    columns = (Column(message("plan.next"), can_wrap=False), Column(""))
+    return Table(columns, rows)
