@@ -93,9 +93,9 @@ def runtimes() -> dict[str, Runtime]:
 
 
 @cache
-def aliases() -> dict[str, str]:
-    """Other names of accelerators and processors, in lower case with hyphens, to their ids."""
-    return {row["alias"]: row["id"] for row in _cells("aliases.csv")}
+def aliases(kind: str = "accelerator") -> dict[str, str]:
+    """Other names, in lower case with hyphens, to the ids of a kind (accelerator, cpu, link, storage)."""
+    return {row["alias"]: row["id"] for row in _cells("aliases.csv") if row["kind"] == kind}
 
 
 @cache

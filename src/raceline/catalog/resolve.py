@@ -107,6 +107,17 @@ def link(text: str, own: OwnCatalog | None = None) -> Link:
     return _one("link", text, _with_own(load.links(), own.links if own else {}))
 
 
+def device(text: str) -> Accelerator | Cpu:
+    """An accelerator or a processor: what a measurement can have been made on."""
+    try:
+        return accelerator(text).accelerator
+    except InputError as error:
+        try:
+            return cpu(text)
+        except InputError:
+            raise error from None
+
+
 def cpu(text: str) -> Cpu:
     """A processor by id or name."""
     return _one("cpu", text, load.cpus())
@@ -125,7 +136,7 @@ def runtime(text: str) -> Runtime:
 def _one(kind: str, text: str, known: Mapping[str, Thing]) -> Thing:
     names = _names_of(known.values())
     wanted = _squeezed(text[:_LONGEST])
-    found = names.get(wanted) or names.get(_squeezed(load.aliases().get(hyphened(text[:_LONGEST]), "")))
+    found = names.get(wanted) or names.get(_squeezed(load.aliases(kind).get(hyphened(text[:_LONGEST]), "")))
     if found is None:
         raise _unknown(kind, text[:_LONGEST], _close(wanted, {word: id for word, id in names.items()}))
     return known[found]
