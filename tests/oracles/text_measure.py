@@ -1,0 +1,67 @@
+"""Measures a transformers model: parameters, FLOPs, and the bytes that autograd keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+BATCH, LENGTH, TARGET = 2, 64, 48
+AUTO = {"decoder": AutoModelForCausalLM, "encoder": AutoModel, "seq2seq": AutoModelForSeq2SeqLM}
+
+
+def built(kind: str, model_type: str, values: dict[str, Any], attention: str, dtype: torch.dtype) -> Any:
+    """The model in training mode, without dropout (its masks differ between devices)."""
+    config = AutoConfig.for_model(model_type, **values)
+    for name in list(vars(config)):
+        if "drop" in name and isinstance(getattr(config, name), float):
+            setattr(config, name, 0.0)
+    config.use_cache = False
+    model = AUTO[kind].from_config(config, attn_implementation=attention, dtype=dtype, experts_implementation="eager")
+    return model.train()
+
+
+def inputs(kind: str) -> dict[str, torch.Tensor]:
+    """Token ids, with labels where the model has a head."""
+    ids = torch.randint(3, 300, (BATCH, LENGTH))
+    if kind == "encoder":
+        return {"input_ids": ids}
+    labels = ids if kind == "decoder" else torch.randint(3, 300, (BATCH, TARGET))
+    return {"input_ids": ids, "labels": labels}
+
+
+def parameters(model: Any) -> int:
+    """Parameters, tied ones once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def forward_flops(model: Any, kind: str) -> int:
+    """FLOPs of one forward pass, as torch counts them."""
+    with FlopCounterMode(display=False) as counter, torch.no_grad():
+        model(**inputs(kind))
+    return int(counter.get_total_flops())
+
+
+def saved(model: Any, kind: str) -> tuple[int, dict[tuple[Any, ...], int]]:
+    """Bytes of the storages that autograd keeps (parameters and buffers excluded), and how many there are
+    of each shape, to see what differs."""
+    own = {part.untyped_storage().data_ptr() for part in [*model.parameters(), *model.buffers()]}
+    seen: dict[int, tuple[Any, ...]] = {}
+    held: list[torch.Tensor] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own and storage.data_ptr() not in seen and storage.nbytes():
+            seen[storage.data_ptr()] = (storage.nbytes(), str(tensor.dtype), tuple(tensor.shape))
+            held.append(tensor)  # a freed storage's address would be used again
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(**inputs(kind))
+    shapes: dict[tuple[Any, ...], int] = {}
+    for entry in seen.values():
+        shapes[entry] = shapes.get(entry, 0) + 1
+    del output
+    return sum(entry[0] for entry in seen.values()), shapes
