@@ -1,8 +1,8 @@
 """The one way in which commands answer: text for people, JSON for programs.
 
-    show(result, as_json=as_json)                 a result with a view() method
-    show(result, as_json=as_json, view=make)      its view made by `make`, called for text alone
-    show_line(result)                             one JSON line of several
+show(result, as_json=as_json)                 a result with a view() method
+show(result, as_json=as_json, view=make)      its view made by `make`, called for text alone
+show_line(result)                             one JSON line of several
 """
 
 from __future__ import annotations
@@ -41,9 +41,7 @@ def settings() -> Settings:
     return found or Settings()
 
 
-def show(
-    result: Any, *, as_json: bool = False, view: View | Callable[[], View] | None = None
-) -> None:
+def show(result: Any, *, as_json: bool = False, view: View | Callable[[], View] | None = None) -> None:
     """Write `result` to stdout: as JSON, or as the text of `view`, of its view(), or of itself as a view."""
     if as_json:
         sys.stdout.write(json.dumps(builtin(result), ensure_ascii=False, indent=2) + "\n")

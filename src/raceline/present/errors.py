@@ -34,7 +34,8 @@ class RacelineError(Exception):
 
     def __init__(self, id: str, /, *, field: str | None = None, **params: Any) -> None:
         super().__init__(id, params)
-        self.message = Message(id, params)
+        # a text may name the field that it is about
+        self.message = Message(id, params if field is None else {**params, "field": field})
         self.field = field
 
 

@@ -16,7 +16,16 @@ _SECOND_STARTS = (0.0, 1e-3, 1.0, 120.0, 7200.0, 96 * 3600.0)
 _BINARY: Scale = ((1.0, "B"), (2.0**10, "KiB"), (2.0**20, "MiB"), (2.0**30, "GiB"), (2.0**40, "TiB"))
 _DECIMAL: Scale = ((1.0, "B"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB"), (1e12, "TB"))
 _COUNT: Scale = ((1.0, ""), (1e6, "M"), (1e9, "B"), (1e12, "T"))
-_METRIC: Scale = ((1.0, ""), (1e3, "k"), (1e6, "M"), (1e9, "G"), (1e12, "T"), (1e15, "P"), (1e18, "E"), (1e21, "Z"))
+_METRIC: Scale = (
+    (1.0, ""),
+    (1e3, "k"),
+    (1e6, "M"),
+    (1e9, "G"),
+    (1e12, "T"),
+    (1e15, "P"),
+    (1e18, "E"),
+    (1e21, "Z"),
+)
 
 
 def plain(value: float, digits: int = 3) -> str:
@@ -46,7 +55,9 @@ def _scaled(scale: Scale, starts: tuple[float, ...] | None = None) -> Callable[[
     return choose
 
 
-def _times(factor: float, choose: Callable[[float], tuple[float, str]]) -> Callable[[float], tuple[float, str]]:
+def _times(
+    factor: float, choose: Callable[[float], tuple[float, str]]
+) -> Callable[[float], tuple[float, str]]:
     """The scale of a unit that is `factor` base units."""
 
     def chosen(value: float) -> tuple[float, str]:
@@ -56,7 +67,9 @@ def _times(factor: float, choose: Callable[[float], tuple[float, str]]) -> Calla
     return chosen
 
 
-def _suffixed(choose: Callable[[float], tuple[float, str]], suffix: str) -> Callable[[float], tuple[float, str]]:
+def _suffixed(
+    choose: Callable[[float], tuple[float, str]], suffix: str
+) -> Callable[[float], tuple[float, str]]:
     def chosen(value: float) -> tuple[float, str]:
         size, name = choose(value)
         return size, name + suffix
@@ -131,6 +144,12 @@ def span(low: float | None, high: float | None, unit: str, like: float) -> str:
     size, name = UNITS[unit](like)
     ends = [_digits(end / size, name) for end in (low, high)]
     return "" if ends[0] == ends[1] else "–".join(ends)
+
+
+def of_limit(value: float, limit: float, unit: str) -> str:
+    """``33.1 / 44 GiB``: what is taken and what there is, in every language."""
+    size, name = UNITS[unit](limit)
+    return f"{_digits(value / size, name)} / {_single(limit, unit)}"
 
 
 def _single(value: float, unit: str) -> str:
