@@ -19,18 +19,18 @@ from raceline.present.errors import RacelineError
 @click.option("--explain", is_flag=True, help="Show the calculation.")
 def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
     """Memory, time and cost of the scenarios in FILE: YAML or JSON for one, JSON Lines for several."""
-    from raceline.cli import facts
+    from raceline import api
     from raceline.estimate.run import estimate_many, estimate_one
     from raceline.estimate.view import estimate_view, explain_view
 
     several, scenarios = _scenarios(file)
-    known = facts.catalogue(own)
+    known = api.load_catalogue(own)
     if not several:
-        found = estimate_one(scenarios[0], known, facts.read)
+        found = estimate_one(scenarios[0], known, api.read_model)
         show(found, as_json=as_json, view=lambda: (explain_view if explain else estimate_view)(found))
         return
     failed = False
-    for item, outcome in zip(scenarios, estimate_many(scenarios, known, facts.read), strict=True):
+    for item, outcome in zip(scenarios, estimate_many(scenarios, known, api.read_model), strict=True):
         failed |= isinstance(outcome, RacelineError)
         _line(item, outcome, as_json)
     if failed:

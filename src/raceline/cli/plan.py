@@ -32,7 +32,7 @@ class Amount(click.ParamType):
         unit = (found.group(2) or self.default_unit).lower() if found else ""
         if found is None or unit not in self.scales or not float(found.group(1).replace(",", "").replace("_", "")):
             raise InputError(
-                "cli.amount_wrong", field=param.name if param else None, given=str(value)[:40],
+                "plan.amount_wrong", field=param.name if param else None, given=str(value)[:40],
                 units=", ".join(name for name in self.scales if name),
             )  # fmt: skip
         return float(found.group(1).replace(",", "").replace("_", "")) * self.scales[unit]
@@ -77,13 +77,13 @@ def command(model: str, on: str | None, own: str | None, top: int | None, explai
     MODEL is a bundled name (llama-3.1-8b), a config.json, a model folder, a .safetensors, .gguf,
     .onnx or .keras file, or hf:ORG/NAME. Ends with 1 where nothing fits.
     """
-    from raceline.cli import facts
+    from raceline import api
     from raceline.plan.explain import explained
     from raceline.plan.make import make_plan
     from raceline.plan.view import plan_view
 
-    request = request_of(facts.read(model, wish.get("image_size")), on, wish)
-    plan = make_plan(request, facts.catalogue(own))
+    request = request_of(api.read_model(model, wish.get("image_size")), on, wish)
+    plan = make_plan(request, api.load_catalogue(own))
     show(plan, as_json=as_json, view=lambda: explained(plan) if explain else plan_view(plan, top or 0))
     if not plan.picks:
         sys.exit(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ Read = Callable[[str, int | None], Model]
 Outcome = Estimate | RacelineError
 
 
-def estimate_one(scenario: Scenario | dict[str, Any], catalogue: Catalogue, read: Read,
+def estimate_one(scenario: Scenario | Mapping[str, Any], catalogue: Catalogue, read: Read,
                  efficiency: Efficiency | None = None) -> Estimate:  # fmt: skip
     """The estimate of one scenario; raises InputError where it can't be made."""
     outcome = estimate_many([scenario], catalogue, read, efficiency)[0]
@@ -38,7 +38,7 @@ def estimate_one(scenario: Scenario | dict[str, Any], catalogue: Catalogue, read
 
 
 def estimate_many(
-    scenarios: Sequence[Scenario | dict[str, Any] | RacelineError], catalogue: Catalogue, read: Read,
+    scenarios: Sequence[Scenario | Mapping[str, Any] | RacelineError], catalogue: Catalogue, read: Read,
     efficiency: Efficiency | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """Estimates in the order of the scenarios; an error stands in the place of one that failed."""
@@ -75,7 +75,7 @@ class _Session:
         self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
         self.prices: dict[Hardware, Price | None] = {}
 
-    def choice(self, scenario: Scenario | dict[str, Any] | RacelineError) -> Choice:
+    def choice(self, scenario: Scenario | Mapping[str, Any] | RacelineError) -> Choice:
         if isinstance(scenario, RacelineError):
             raise scenario
         whole = scenario if isinstance(scenario, Scenario) else parse(scenario)

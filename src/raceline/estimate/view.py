@@ -7,6 +7,7 @@ import msgspec
 from raceline.estimate.result import Estimate
 from raceline.estimate.scenario import Scenario
 from raceline.present.errors import message
+from raceline.present.text import word
 from raceline.present.views import (
     Bar,
     BarPart,
@@ -67,7 +68,7 @@ def _figures(estimate: Estimate) -> list[tuple[Cell, ...]]:
     ]
     rows: list[tuple[Cell, ...]] = [(message(f"estimate.label_{name}"), figure) for name, figure in figures if figure]
     if estimate.bound_by:
-        rows.append((message("estimate.label_bound"), message(f"estimate.bound_{estimate.bound_by}")))
+        rows.append((message("estimate.label_bound"), word(estimate.bound_by)))
     return rows
 
 
@@ -82,7 +83,7 @@ def memory_bars(estimate: Estimate) -> View:
     """Memory by part against the limit."""
     memory = estimate.memory_gib
     parts = tuple(
-        BarPart(name, message(f"estimate.memory_{name}"), value)
+        BarPart(name, word(name), value)
         for name in MEMORY
         if (value := getattr(memory, name) or 0.0) > 0
     )
@@ -93,7 +94,7 @@ def time_bars(estimate: Estimate) -> View:
     """Step time by part."""
     times = estimate.time_parts_s
     parts = tuple(
-        BarPart(name, message(f"estimate.time_{name}"), value)
+        BarPart(name, word(name), value)
         for name in TIME
         if (value := float(getattr(times, name))) > 0
     )
@@ -104,7 +105,7 @@ def explain_view(estimate: Estimate, scenario: Scenario | None = None) -> View:
     """Every part of the figures, with its share, and the settings that they stand on."""
     memory, times, step = estimate.memory_gib, estimate.time_parts_s, estimate.step_time_s
     rows: list[tuple[Cell, ...]] = [
-        (message(f"estimate.memory_{name}"), Quantity(value, "gib"), Quantity(value / memory.total.mid, "fraction"))
+        (word(name), Quantity(value, "gib"), Quantity(value / memory.total.mid, "fraction"))
         for name in MEMORY
         if (value := getattr(memory, name)) is not None
     ]
@@ -116,7 +117,7 @@ def explain_view(estimate: Estimate, scenario: Scenario | None = None) -> View:
     items: list[View] = [Table(columns, tuple(rows), caption=message("estimate.label_memory"))]
     if times is not None and step is not None:
         time_rows: list[tuple[Cell, ...]] = [
-            (message(f"estimate.time_{name}"), Quantity(value, "s"), Quantity(value / step.mid, "fraction"))
+            (word(name), Quantity(value, "s"), Quantity(value / step.mid, "fraction"))
             for name in TIME
             if (value := float(getattr(times, name))) >= 0
         ]

@@ -26,7 +26,8 @@ def time_of(option: Option) -> float:
     if option.duration_s:
         return option.duration_s.mid
     latency = option.estimate.latency_ms
-    return latency.tpot or latency.batch or math.inf
+    shown = latency.tpot or latency.batch
+    return shown / 1000.0 if shown else math.inf
 
 
 def front(options: Sequence[Option]) -> list[Option]:
@@ -97,52 +98,62 @@ def _why_balanced(option: Option, cheapest: Option, fastest: Option) -> list[Mes
         return [message("plan.wins_everything")]
     reasons = []
     if not _same(option, cheapest):
-        reasons.append(_trade("plan.over_cheapest", option, cheapest))
+        reasons.append(_compared("plan.over_cheapest", cheapest, option))
     if not _same(option, fastest):
-        reasons.append(_trade("plan.under_fastest", option, fastest))
+        reasons.append(_compared("plan.under_fastest", fastest, option))
     return reasons
 
 
 def _why_cheapest(option: Option, deadline_s: float | None) -> list[Message]:
-    name = "plan.cheapest_in_time" if deadline_s else "plan.cheapest"
-    return [message(name, cost_usd=_finite(cost_of(option)), deadline_s=deadline_s)]
+    if cost_of(option) == math.inf:
+        return []
+    if deadline_s:
+        return [message("plan.cheapest_in_time", cost_usd=cost_of(option), deadline_s=deadline_s)]
+    return [message("plan.cheapest", cost_usd=cost_of(option))]
 
 
 def _why_fastest(option: Option, limit: float, budget_usd: float | None) -> list[Message]:
-    name = "plan.fastest_in_budget" if budget_usd else "plan.fastest"
-    return [message(name, time_s=_finite(time_of(option)), budget_usd=_finite(limit))]
+    if budget_usd:
+        return [message("plan.fastest_in_budget", time_s=time_of(option), budget_usd=limit)]
+    if not math.isfinite(limit):
+        return []
+    name = "plan.fastest" if option.duration_s else "plan.fastest_service"
+    return [message(name, time_s=time_of(option), budget_usd=limit)]
 
 
 def _runner_up(option: Option, options: Sequence[Option], key: Callable[[Option], float]) -> list[Message]:
     """The next best on other hardware, and why it lost."""
-    others = [o for o in options if o.accelerator != option.accelerator]
+    others = [other for other in options if other.accelerator != option.accelerator]
     if not others:
         return []
-    return [_trade("plan.runner_up", min(others, key=key), option)]
+    return [_compared("plan.runner_up", min(others, key=key), option)]
 
 
-def _trade(name: str, option: Option, other: Option) -> Message:
-    """How `option` compares with `other`, in money and time."""
+def _compared(purpose: str, other: Option, option: Option) -> Message:
+    """How `other` differs from `option` in money and time; by the signs, in words that fit them."""
+    usd, seconds = cost_of(other) - cost_of(option), time_of(other) - time_of(option)
+    if not math.isfinite(usd):
+        usd = 0.0
+    fitting = {"plan.over_cheapest": usd <= 0 < seconds, "plan.under_fastest": seconds <= 0 < usd}
+    name = purpose if fitting.get(purpose) else f"plan.runner_up_{_relation(usd, seconds)}"
     return message(
-        name,
-        count=other.count if name != "plan.runner_up" else option.count,
-        accelerator=other.accelerator_name if name != "plan.runner_up" else option.accelerator_name,
-        more_usd=_finite(cost_of(option) - cost_of(other)),
-        more_s=_finite(time_of(option) - time_of(other)),
-        memory_gib=option.estimate.memory_gib.total.mid,
-    )
+        name, count=other.count, accelerator=other.accelerator_name, more_usd=abs(usd), less_usd=abs(usd),
+        more_s=abs(seconds), less_s=abs(seconds), risk_fraction=other.risk, own_fraction=option.risk,
+    )  # fmt: skip
+
+
+def _relation(usd: float, seconds: float) -> str:
+    if usd >= 0:
+        return "worse" if seconds >= 0 else "dearer"
+    return "slower" if seconds >= 0 else "riskier"
 
 
 def _low_utilisation(option: Option) -> list[Message]:
     mfu = option.estimate.mfu
     if mfu is None or mfu >= LOW_UTILISATION or option.estimate.step_time_s is None or option.duration_s is None:
         return []
-    return [message("plan.low_utilisation", mfu=mfu, bound_by=option.estimate.bound_by)]
+    return [message("plan.low_utilisation", mfu_fraction=mfu, bound_by=option.estimate.bound_by)]
 
 
 def _same(one: Option, other: Option) -> bool:
     return (one.accelerator, one.count) == (other.accelerator, other.count)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

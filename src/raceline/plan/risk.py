@@ -24,9 +24,9 @@ def risks(
     memory = estimate.memory_gib
     share = memory.total.mid / memory.limit if memory.limit else 1.0
     if share > 0.93:
-        found.append((FULL_MEMORY, message("plan.risk_memory", share=share)))
+        found.append((FULL_MEMORY, message("plan.risk_memory", share_fraction=share)))
     elif share > 0.85:
-        found.append((NEARLY_FULL_MEMORY, message("plan.risk_memory", share=share)))
+        found.append((NEARLY_FULL_MEMORY, message("plan.risk_memory", share_fraction=share)))
     if scenario.setup.offload not in (None, "none"):
         found.append((OFFLOADED, message("plan.risk_offload", needed_gib=estimate.host_memory_gib)))
     if scenario.hardware.count > 1:

@@ -7,6 +7,7 @@ import msgspec
 from raceline.estimate.scenario import Scenario, Setup
 from raceline.plan.result import Option, Plan, Shortfall
 from raceline.present.errors import Message, message
+from raceline.present.text import word
 from raceline.present.views import (
     Axis,
     Chart,
@@ -158,10 +159,10 @@ def _bound(option: Option) -> tuple[Message, ...]:
         return ()
     shares = {name: value / step.mid for name, value in msgspec.structs.asdict(parts).items()}
     (first, share), (second, other) = sorted(shares.items(), key=lambda item: -item[1])[:2]
-    bound = message("plan.bound_by", part=message(f"plan.part_{first}"), share=share)
+    bound = message("plan.bound_by", part=first, share_fraction=share)
     found = [bound]
     if other >= PARTS_SHOWN:
-        found.append(message("plan.then", part=message(f"plan.part_{second}"), share=other))
+        found.append(message("plan.then", part=second, share_fraction=other))
     if option.estimate.mfu is not None:
         found.append(message("plan.utilisation", mfu_fraction=option.estimate.mfu))
     return tuple(found)
@@ -186,7 +187,7 @@ def _shortfall(missing: Shortfall) -> list[View]:
     largest = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:4]
     listed: list[Part] = []
     for name, size in largest:
-        listed += [message(f"plan.memory_{name}"), Quantity(size, "gib")]
+        listed += [word(name), Quantity(size, "gib")]
     name = f"{missing.count} × {missing.accelerator_name}"
     lines: list[View] = [
         Text(message("plan.nothing_fits", hardware=name), tone="bad"),

@@ -1,0 +1,97 @@
+"""The Python twins of the commands: they load facts and models and call the layers below."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from raceline.estimate.hardware import Catalogue
+from raceline.models.graph import Model
+
+if TYPE_CHECKING:
+    from raceline.estimate.result import Estimate
+    from raceline.estimate.scenario import Scenario
+    from raceline.plan.result import Plan
+    from raceline.present.errors import RacelineError
+
+
+def load_catalogue(own_file: str | Path | None = None) -> Catalogue:
+    """The facts that ship with raceline, merged with a user's own YAML file where one is named."""
+    from raceline.catalog import load, own, resolve
+
+    mine = own.load(Path(own_file)) if own_file else own.OwnCatalog()
+    return Catalogue(
+        accelerators={**load.accelerators(), **mine.accelerators},
+        nodes={**load.nodes(), **mine.nodes},
+        links={**load.links(), **mine.links},
+        offers=(*load.offers(), *mine.offers),
+        resolve=partial(resolve.accelerator, own=mine),
+        today=datetime.date.today(),
+    )
+
+
+def read_model(reference: str, image_size: int | None = None) -> Model:
+    """A model by bundled name, file, folder, ``hf:ORG/NAME`` or ``module:function``."""
+    from raceline.models import read
+
+    return read.read_model(reference, image_size=image_size)
+
+
+def estimate(scenario: Scenario | Mapping[str, Any], *, own: str | Path | None = None) -> Estimate:
+    """The estimate of one scenario (a Scenario or a mapping like its YAML).
+
+    >>> raceline.estimate({"model": "llama-3.1-8b", "hardware": {"accelerator": "h100-sxm"}}).fits
+
+    Raises InputError where the scenario is wrong.
+    """
+    from raceline.estimate.run import estimate_one
+
+    return estimate_one(scenario, load_catalogue(own), cache(read_model))
+
+
+def estimate_all(
+    scenarios: Iterable[Scenario | Mapping[str, Any]], *, own: str | Path | None = None
+) -> list[Estimate | RacelineError]:
+    """Estimates in the order of the scenarios; an error stands in the place of one that failed."""
+    from raceline.estimate.run import estimate_many
+
+    return estimate_many(list(scenarios), load_catalogue(own), cache(read_model))
+
+
+def plan(model: str | Model, *, own: str | Path | None = None, **wish: Any) -> Plan:
+    """Ranked hardware and settings for a model; `wish` takes the fields of `PlanRequest`.
+
+    >>> raceline.plan("llama-3.1-8b", method="lora", tokens=100e6).picks[0].accelerator
+    """
+    from raceline.plan.make import make_plan
+    from raceline.plan.request import PlanRequest
+
+    found = read_model(model, wish.get("image_size")) if isinstance(model, str) else model
+    wish.setdefault("today", datetime.date.today())
+    return make_plan(PlanRequest(model=found, **wish), load_catalogue(own))
+
+
+def catalog(kind: str = "accelerators", name: str | None = None) -> Any:
+    """Rows of the catalogue by id, or the one that `name` means."""
+    from raceline.catalog import load, resolve
+    from raceline.present.errors import InputError
+
+    tables = {
+        "accelerators": load.accelerators, "cpus": load.cpus, "links": load.links, "storage": load.storage,
+        "offers": load.offers, "runtimes": load.runtimes,
+    }  # fmt: skip
+    if kind not in tables:
+        raise InputError("catalog.unknown_kind", field="kind", given=kind, known=", ".join(tables))
+    if name is None:
+        return tables[kind]()
+    find = {
+        "accelerators": lambda text: resolve.accelerator(text).accelerator, "cpus": resolve.cpu,
+        "links": resolve.link, "storage": resolve.storage, "runtimes": resolve.runtime,
+    }  # fmt: skip
+    if kind == "offers":
+        wanted = resolve.accelerator(name).accelerator.id
+        return tuple(offer for offer in load.offers() if offer.accelerator == wanted)
+    return find[kind](name)
