@@ -119,7 +119,7 @@ def _catalogue(language: str, domain: str) -> gettext.NullTranslations:
     path = resources.files("raceline.present").joinpath("messages", language, f"{domain}.mo")
     try:
         with path.open("rb") as file:
-            return gettext.GNUTranslations(file)  # type: ignore[arg-type]
+            return gettext.GNUTranslations(file)
     except FileNotFoundError:
         return gettext.NullTranslations()
 

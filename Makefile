@@ -1,0 +1,68 @@
+# One gate for people and CI. Stamps make repeated calls fast; `make clean` starts over.
+PYTHON ?= python3
+VENV := .venv
+ORACLES := .venv-oracles
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+# the build without CUDA that the plain index offers for this version keeps other packages from choosing one
+TORCH := torch==2.13.0
+STAMP := $(VENV)/.stamp
+
+.PHONY: plan test check format bench messages oracles wheel clean python
+
+plan: $(STAMP)-core
+	$(VENV)/bin/raceline plan llama-3.1-8b
+
+test: $(STAMP)-test
+	$(VENV)/bin/python -m pytest -q -n 2 --ignore=tests/oracles
+
+check: $(STAMP)-dev
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
+	$(VENV)/bin/python tools/messages.py --check
+
+format: $(STAMP)-dev
+	$(VENV)/bin/ruff format .
+	$(VENV)/bin/ruff check --fix .
+
+bench: $(STAMP)-core
+	$(VENV)/bin/python tools/bench.py
+
+messages: $(STAMP)-test
+	$(VENV)/bin/python tools/messages.py
+
+oracles: $(ORACLES)/.stamp
+	$(ORACLES)/bin/python -m pytest -q -n 2 tests/oracles
+
+wheel: $(STAMP)-dev
+	rm -rf dist
+	$(VENV)/bin/python -m build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) $(ORACLES) dist build
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "raceline needs Python 3.11 or newer; $$($(PYTHON) --version 2>&1) is $(PYTHON). Try: make PYTHON=python3.12 …" >&2; exit 1; }
+
+$(VENV)/bin/python: | python
+	$(PYTHON) -m venv $(VENV)
+
+$(STAMP)-core: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) --editable .
+	@touch $@
+
+$(STAMP)-test: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[test]'
+	@touch $@ $(STAMP)-core
+
+$(STAMP)-dev: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) --editable '.[dev]'
+	@touch $@ $(STAMP)-core $(STAMP)-test
+
+$(ORACLES)/.stamp: pyproject.toml | python
+	$(PYTHON) -m venv $(ORACLES)
+	$(ORACLES)/bin/python $(PIP_INSTALL) $(TORCH)
+	$(ORACLES)/bin/python $(PIP_INSTALL) $(TORCH) --editable '.[oracles]'
+	@touch $@
