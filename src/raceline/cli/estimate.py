@@ -14,7 +14,9 @@ from raceline.present.errors import RacelineError
 
 @click.command("estimate")
 @click.argument("file", metavar="FILE|-")
-@click.option("--own", type=click.Path(dir_okay=False), help="YAML file with your own devices, links and prices.")
+@click.option(
+    "--own", type=click.Path(dir_okay=False), help="YAML file with your own devices, links and prices."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; one line a scenario for several.")
 @click.option("--explain", is_flag=True, help="Show the calculation.")
 def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:

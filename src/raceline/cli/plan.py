@@ -30,7 +30,11 @@ class Amount(click.ParamType):
             return value
         found = _NUMBER.fullmatch(str(value))
         unit = (found.group(2) or self.default_unit).lower() if found else ""
-        if found is None or unit not in self.scales or not float(found.group(1).replace(",", "").replace("_", "")):
+        if (
+            found is None
+            or unit not in self.scales
+            or not float(found.group(1).replace(",", "").replace("_", ""))
+        ):
             raise InputError(
                 "plan.amount_wrong", field=param.name if param else None, given=str(value)[:40],
                 units=", ".join(name for name in self.scales if name),
@@ -51,8 +55,12 @@ NUMBER, DURATION = Amount(_SCALES), Amount(_SECONDS, "s")
 @click.option("--seq-len", type=click.IntRange(1, 10**8), help="Tokens in a training sample.")
 @click.option("--image-size", type=click.IntRange(8, 16384), help="Side of an image in pixels.")
 @click.option("--global-batch", type=click.IntRange(1, 10**7), help="Samples in an optimizer step.")
-@click.option("--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8"]), help="Only this one.")
-@click.option("--optimizer", type=click.Choice(["adamw", "adamw-8bit", "adafactor", "sgd-momentum", "lion", "muon"]))
+@click.option(
+    "--precision", type=click.Choice(["fp32", "tf32", "fp16", "bf16", "fp8"]), help="Only this one."
+)
+@click.option(
+    "--optimizer", type=click.Choice(["adamw", "adamw-8bit", "adafactor", "sgd-momentum", "lion", "muon"])
+)
 @click.option("--runtime", help="Only this framework or engine (a catalogue id).")
 @click.option("--interconnect", help="Link between nodes (a catalogue id).")
 @click.option("--input-len", type=click.IntRange(1, 10**8), help="Tokens of a request, to serve.")
@@ -64,14 +72,18 @@ NUMBER, DURATION = Amount(_SCALES), Amount(_SECONDS, "s")
 @click.option("--p99", type=DURATION, help="The slowest hundredth answers within: 50ms, 2s.")
 @click.option("--ttft", type=DURATION, help="Time to the first token: 500ms.")
 @click.option("--tpot", type=DURATION, help="Time per output token: 40ms.")
-@click.option("--on", metavar="ACCELERATOR[xN]", help="Only this hardware: h100x8, \"2 x RTX 4090\".")
+@click.option("--on", metavar="ACCELERATOR[xN]", help='Only this hardware: h100x8, "2 x RTX 4090".')
 @click.option("--region", help="us, eu, asia, cn, me, or a provider's region.")
 @click.option("--spot", is_flag=True, help="Take interruptible prices.")
-@click.option("--own", type=click.Path(dir_okay=False), help="YAML file with your own devices, links and prices.")
+@click.option(
+    "--own", type=click.Path(dir_okay=False), help="YAML file with your own devices, links and prices."
+)
 @click.option("--top", type=click.IntRange(1, 100), help="Show this many options beside the picks.")
 @click.option("--explain", is_flag=True, help="Show the calculation behind each pick.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(model: str, on: str | None, own: str | None, top: int | None, explain: bool, as_json: bool, **wish: Any) -> None:
+def command(
+    model: str, on: str | None, own: str | None, top: int | None, explain: bool, as_json: bool, **wish: Any
+) -> None:
     """Which hardware and settings do the job of MODEL best, and why.
 
     MODEL is a bundled name (llama-3.1-8b), a config.json, a model folder, a .safetensors, .gguf,

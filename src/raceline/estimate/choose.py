@@ -16,7 +16,7 @@ from raceline.estimate.conventions import bytes_per_element, convention, engine
 from raceline.estimate.devices import FORMATS, Device, peak_flops
 from raceline.estimate.scenario import Scenario, Setup, Workload
 from raceline.models.graph import Model
-from raceline.present.errors import InputError, Message, message
+from raceline.present.errors import InputError, Message
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_INPUT_LEN = 1024
@@ -200,7 +200,9 @@ def _layout(scenario: Scenario, model: Model, picker: _Picker, is_training: bool
     if setup.dp is None:
         picker.chosen["dp"] = dp
     if dp * tp * pp * cp != count:
-        raise InputError("estimate.layout_mismatch", field="setup.dp", dp=dp, tp=tp, pp=pp, cp=cp, count=count)
+        raise InputError(
+            "estimate.layout_mismatch", field="setup.dp", dp=dp, tp=tp, pp=pp, cp=cp, count=count
+        )
     if pp > max(model.layers, 1):
         raise InputError("estimate.too_many_stages", field="setup.pp", pp=pp, layers=model.layers)
     if (dp * cp * tp) % ep:
@@ -240,7 +242,9 @@ def _zero_group(setup: Setup, layout: dict[str, int], zero: int) -> int:
         return 1
     group = setup.zero_group or ranks
     if ranks % group:
-        raise InputError("estimate.zero_group_mismatch", field="setup.zero_group", zero_group=group, ranks=ranks)
+        raise InputError(
+            "estimate.zero_group_mismatch", field="setup.zero_group", zero_group=group, ranks=ranks
+        )
     return group
 
 

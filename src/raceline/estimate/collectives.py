@@ -41,9 +41,7 @@ class Group:
         return self.all_gather(payload)
 
 
-def group(
-    devices: Devices, device: Ints, size: Floats, stride: Floats, efficiency: Efficiency
-) -> Group:
+def group(devices: Devices, device: Ints, size: Floats, stride: Floats, efficiency: Efficiency) -> Group:
     """The group of `size` devices whose ranks lie `stride` apart (tensor parallel: 1)."""
     per_node = devices.per_node[device]
     span = size * stride

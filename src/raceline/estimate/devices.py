@@ -81,14 +81,19 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
         items=tuple(devices),
         memory_bytes=np.array([usable_bytes(device, efficiency) for device in devices]),
         bandwidth_bytes_s=np.array(
-            [(device.accelerator.memory_bw_gbs or 1e-9) * device.bandwidth_fraction * 1e9 for device in devices]
+            [
+                (device.accelerator.memory_bw_gbs or 1e-9) * device.bandwidth_fraction * 1e9
+                for device in devices
+            ]
         ),
         peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
         matmul_a=curves[:, :, 0],
         matmul_m0=curves[:, :, 1],
         matmul_n0=curves[:, :, 2],
         matmul_k0=curves[:, :, 3],
-        attention=np.array([efficiency.attention(device.accelerator.architecture or "") for device in devices]),
+        attention=np.array(
+            [efficiency.attention(device.accelerator.architecture or "") for device in devices]
+        ),
         per_node=np.array([float(device.per_node) for device in devices]),
         intra_bytes_s=intra,
         pair_bytes_s=np.where(pair > 0, pair, intra),

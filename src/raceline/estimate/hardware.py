@@ -14,7 +14,7 @@ from raceline.catalog.resolve import Resolved
 from raceline.catalog.types import Accelerator, Link, NodeFact, Offer
 from raceline.estimate.devices import Device
 from raceline.estimate.scenario import Hardware
-from raceline.present.errors import InputError, Message, message
+from raceline.present.errors import InputError, Message
 
 Resolve = Callable[[str], Resolved]
 _MIG = re.compile(r"(\d)g\.(\d+)gb")
@@ -44,7 +44,9 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
             return None
         per_node = {accelerator.id: hardware.per_node or self.node(accelerator).per_node}
         wish = prices.Wish(provider=provider)
-        return prices.cheapest(mine, accelerator.id, hardware.count, wish, per_node=per_node, today=self.today)
+        return prices.cheapest(
+            mine, accelerator.id, hardware.count, wish, per_node=per_node, today=self.today
+        )
 
 
 def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[Message, ...]]:
@@ -71,7 +73,9 @@ def device_of(accelerator: Accelerator, catalogue: Catalogue, per_node: int | No
     """An accelerator in its usual node. A bridge that is sold apart isn't planned with, nor a link
     that joins fewer cards than the node has."""
     node = catalogue.node(accelerator)
-    is_linked = node.intra_gbs > 0 and not node.intra_is_optional and node.link_domain >= min(node.per_node, 4)
+    is_linked = (
+        node.intra_gbs > 0 and not node.intra_is_optional and node.link_domain >= min(node.per_node, 4)
+    )
     return Device(
         accelerator=accelerator,
         per_node=per_node or max(node.per_node, node.link_domain if node.link_domain > 1 else 1),
@@ -92,8 +96,10 @@ def _link_gbs(hardware: Hardware, device: Device, catalogue: Catalogue) -> float
             "estimate.link_unknown", field="hardware.interconnect", given=hardware.interconnect,
             known=", ".join(name for name, row in catalogue.links.items() if row.scope == "inter-node"),
         )  # fmt: skip
-    shared = "node" in (link.basis or "") or link.kind in ("ethernet", "infiniband") and "port" not in (link.basis or "")
-    per_device = device.per_node if shared or link.gbs_per_dir < 20.0 and link.kind == "ethernet" else 1
+    shared = "node" in (link.basis or "") or (
+        link.kind in ("ethernet", "infiniband") and "port" not in (link.basis or "")
+    )
+    per_device = device.per_node if shared or (link.gbs_per_dir < 20.0 and link.kind == "ethernet") else 1
     return link.gbs_per_dir / per_device
 
 

@@ -38,7 +38,9 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         weight_bytes=_column(bytes_per_element(c.weight_precision or c.precision) for c in choices),
         plain_weight_bytes=_column(activation_bytes(c) for c in choices),
         cache_bytes=_column(bytes_per_element(c.kv_precision) for c in choices),
-        engine_fraction=_column(_fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)),
+        engine_fraction=_column(
+            _fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)
+        ),
         engine_reserve_bytes=_column(e.reserve_gib * GIB for e in engines),
         fused=_column(c.is_fused for c in choices),
         flash=_column(c.attention == "flash" for c in choices),

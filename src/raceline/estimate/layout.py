@@ -274,7 +274,9 @@ def _boundary(body: list[Block]) -> Floats:
     total = np.zeros(3)
     for block in body:
         named = [tensor for tensor in block.tensors if tensor.name == block.boundary]
-        chosen = named or sorted(block.tensors, key=lambda tensor: -tensor.width * sum(_extent(tensor.rows)))[:1]
+        chosen = (
+            named or sorted(block.tensors, key=lambda tensor: -tensor.width * sum(_extent(tensor.rows)))[:1]
+        )
         for tensor in chosen:
             total += np.array(_extent(tensor.rows)) * tensor.width * block.repeat / layers
     return total

@@ -205,10 +205,22 @@ def training_memory(
     activations = shape_memory(table, shapes, times, efficiency)
     ones = np.ones(len(layouts))
     is_one_stage = (layouts.pp == 1).astype(float)
-    first = _peak(configs, layouts, stage_states(table, layouts, efficiency, ones, is_one_stage), activations, efficiency)
+    first = _peak(
+        configs,
+        layouts,
+        stage_states(table, layouts, efficiency, ones, is_one_stage),
+        activations,
+        efficiency,
+    )
     if not np.any(layouts.pp > 1):
         return first
-    last = _peak(configs, layouts, stage_states(table, layouts, efficiency, is_one_stage, ones), activations, efficiency)
+    last = _peak(
+        configs,
+        layouts,
+        stage_states(table, layouts, efficiency, is_one_stage, ones),
+        activations,
+        efficiency,
+    )
     fuller = first.total >= last.total
     names = [item.name for item in fields(Memory)]
     return Memory(*(np.where(fuller, getattr(first, name), getattr(last, name)) for name in names))
@@ -243,7 +255,8 @@ def _peak(
         optimizer=states.optimizer[at],
         activations=np.where(is_forward, kept, np.where(is_update, 0.0, working)),
         logits=np.where(is_forward, logits, 0.0),
-        workspace=spare + np.where(is_update, states.temporary[at], gathered + np.where(is_forward, 0.0, layer)),
+        workspace=spare
+        + np.where(is_update, states.temporary[at], gathered + np.where(is_forward, 0.0, layer)),
         reserved=reserved,
     )
 
@@ -285,7 +298,9 @@ def states_off_device(table: ModelTable, layouts: Layouts) -> Floats:
     moments with any offload, weights too with `parameters` (array of K)."""
     trained = whole_stage(table, table.trainable, layouts)
     held = whole_stage(table, table.parameters, layouts)
-    states = sharded(trained, layouts, 1) * (layouts.master_bytes + layouts.moment_bytes + layouts.gradient_bytes)
+    states = sharded(trained, layouts, 1) * (
+        layouts.master_bytes + layouts.moment_bytes + layouts.gradient_bytes
+    )
     frozen = np.minimum(layouts.quantised_bytes, layouts.frozen_bytes)
     weights = sharded(trained, layouts, 3) * layouts.weight_bytes
     weights = weights + sharded(held.without(trained), layouts, 3) * frozen

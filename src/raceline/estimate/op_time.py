@@ -101,9 +101,7 @@ def time_ops(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     return ShapeTimes.join(parts)
 
 
-def _time_chunk(
-    table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency
-) -> ShapeTimes:
+def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> ShapeTimes:
     matmul = _matmuls(table, shapes, devices, efficiency)
     attention = _attentions(table.attention, shapes, devices, efficiency)
     traffic = _traffics(table.traffic, shapes, devices, efficiency)
@@ -156,9 +154,7 @@ class _MatmulTimes:
     flops_backward: Floats
 
 
-def _matmuls(
-    table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency
-) -> _MatmulTimes:
+def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _MatmulTimes:
     ops, groups = table.matmul, table.matmul.by_group()
     rows = positions(ops.extents, shapes)
     tp, ep = shapes.tp[:, None], np.minimum(shapes.ep[:, None], ops["experts"])
@@ -191,9 +187,7 @@ def _matmuls(
     )
 
 
-def _matmul_bytes(
-    ops: Columns, shapes: Shapes, m: Floats, n: Floats, k: Floats, copies: Floats
-) -> Floats:
+def _matmul_bytes(ops: Columns, shapes: Shapes, m: Floats, n: Floats, k: Floats, copies: Floats) -> Floats:
     """Bytes that a matmul must read and write; a convolution reads its input once, not per tap."""
     quantisable = ops["quantisable"] > 0
     weight_bytes = np.where(quantisable, shapes.weight_bytes[:, None], shapes.plain_weight_bytes[:, None])
@@ -231,16 +225,20 @@ class _AttentionTimes:
     scores_bytes: Floats
 
 
-def _attentions(
-    ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency
-) -> _AttentionTimes:
+def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _AttentionTimes:
     """Attention: 2 q kv (head_dim + value_dim) heads FLOPs; a causal one needs half, a window less.
 
     While decoding, a new position sees the whole cache, and the time is the reading of it.
     """
     groups = ops.by_group()
-    per_sample = positions(ops.extents, shapes) / shapes.batch[:, None] if len(ops) else np.zeros((len(shapes), 0))
-    kv = ops["kv_fixed"] + ops["kv_token"] * shapes.seq_len[:, None] + ops["kv_target"] * shapes.target_len[:, None]
+    per_sample = (
+        positions(ops.extents, shapes) / shapes.batch[:, None] if len(ops) else np.zeros((len(shapes), 0))
+    )
+    kv = (
+        ops["kv_fixed"]
+        + ops["kv_token"] * shapes.seq_len[:, None]
+        + ops["kv_target"] * shapes.target_len[:, None]
+    )
     seen = _keys_seen(ops, kv, shapes.decoding[:, None])
     heads = np.maximum(ops["heads"] / shapes.tp[:, None], 1.0)
     pairs = shapes.batch[:, None] * per_sample * seen * heads * ops.count
@@ -248,10 +246,16 @@ def _attentions(
     at = (shapes.device, shapes.precision)
     slowdown = np.where(shapes.flash > 0, devices.attention[shapes.device], efficiency.eager_attention)
     compute = flops * (slowdown / devices.peak_flops[at])[:, None]
-    cache_width = np.where(ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"]))
+    cache_width = np.where(
+        ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"])
+    )
     shared = np.maximum(np.minimum(shapes.tp[:, None], np.maximum(ops["kv_heads"], 1.0)), 1.0)
-    cache_bytes = shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.cache_bytes[:, None]
-    scores = pairs * efficiency.score_passes * shapes.activation_bytes[:, None] * (1.0 - shapes.flash[:, None])
+    cache_bytes = (
+        shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.cache_bytes[:, None]
+    )
+    scores = (
+        pairs * efficiency.score_passes * shapes.activation_bytes[:, None] * (1.0 - shapes.flash[:, None])
+    )
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
     forward = np.maximum(compute, cache_bytes * per_byte) + scores * per_byte
     kept = shapes.batch[:, None] * per_sample * kv * heads * ops.count
@@ -271,7 +275,9 @@ def _keys_seen(ops: Columns, kv: Floats, decoding: Floats) -> Floats:
     window = ops["window"]
     finite = np.where(np.isfinite(window), window, 0.0)
     limited = np.where(kv > window, finite - finite * (finite - 1.0) / (2.0 * np.maximum(kv, 1.0)), causal)
-    limited = np.where((ops["causal"] > 0) & np.isfinite(window), np.minimum(limited, causal), np.minimum(causal, window))
+    limited = np.where(
+        (ops["causal"] > 0) & np.isfinite(window), np.minimum(limited, causal), np.minimum(causal, window)
+    )
     return np.where(decoding > 0, np.minimum(kv, window), limited)
 
 

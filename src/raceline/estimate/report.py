@@ -18,7 +18,15 @@ from raceline.estimate.serving import Serving, ServingMemory, ServingTime
 from raceline.estimate.train import Evaluated
 from raceline.present.errors import Message, message
 
-_BOUNDS = ("compute", "memory_bound", "communication_exposed", "pipeline_bubble", "optimizer", "input", "host")
+_BOUNDS = (
+    "compute",
+    "memory_bound",
+    "communication_exposed",
+    "pipeline_bubble",
+    "optimizer",
+    "input",
+    "host",
+)
 _BOUND_NAMES = {"memory_bound": "memory", "communication_exposed": "communication"}
 
 
@@ -61,7 +69,11 @@ def trained(
         duration_s=duration,
         cost_usd=cost.cost_usd(duration, price.price_hour_usd if price else None),
         energy_kwh=cost.energy_kwh(
-            duration, choice.device.accelerator.tdp_w, choice.count, _busy(parts, step_s.mid), efficiency.idle_power
+            duration,
+            choice.device.accelerator.tdp_w,
+            choice.count,
+            _busy(parts, step_s.mid),
+            efficiency.idle_power,
         ),
         chosen=_chosen(choice, micro_batch, recompute, global_batch),
         warnings=(*choice.notes, *warnings),
@@ -99,7 +111,9 @@ def served(
         time_parts_s=parts,
         throughput=Throughput(tokens_per_s_per_device=tokens, samples_per_s_per_device=samples),
         latency_ms=Latency(
-            batch=_milliseconds(time.batch_s, row), ttft=_milliseconds(time.ttft_s, row), tpot=_milliseconds(time.tpot_s, row)
+            batch=_milliseconds(time.batch_s, row),
+            ttft=_milliseconds(time.ttft_s, row),
+            tpot=_milliseconds(time.tpot_s, row),
         ),
         mfu=_mfu(choice, float(time.flops_per_s[row])),
         tflops_per_device=float(time.flops_per_s[row]) / 1e12,
@@ -107,7 +121,11 @@ def served(
         duration_s=duration,
         cost_usd=cost.cost_usd(duration, price.price_hour_usd if price else None),
         energy_kwh=cost.energy_kwh(
-            duration, choice.device.accelerator.tdp_w, choice.count, _busy(parts, step_s.mid), efficiency.idle_power
+            duration,
+            choice.device.accelerator.tdp_w,
+            choice.count,
+            _busy(parts, step_s.mid),
+            efficiency.idle_power,
         ),
         chosen={**choice.chosen, "cache_tokens": int(min(memory.cache_tokens[row], 1e15))},
         warnings=(*choice.notes, *warnings),
@@ -125,7 +143,9 @@ def _training_memory(done: Evaluated, row: int, limit_bytes: float, efficiency: 
     )  # fmt: skip
 
 
-def _serving_memory(memory: ServingMemory, row: int, limit_bytes: float, efficiency: Efficiency) -> MemoryParts:
+def _serving_memory(
+    memory: ServingMemory, row: int, limit_bytes: float, efficiency: Efficiency
+) -> MemoryParts:
     def gib(name: str) -> float:
         return float(getattr(memory, name)[row]) / GIB
 
@@ -143,7 +163,9 @@ def _verdict(choice: Choice, memory: MemoryParts, host_gib: float) -> tuple[Any,
     if fits != "yes":
         name = "estimate.exceeds_memory" if fits == "no" else "estimate.tight_memory"
         part, size = _largest(memory)
-        warnings.append(message(name, needed_gib=memory.total.mid, limit_gib=memory.limit, part=part, part_gib=size))
+        warnings.append(
+            message(name, needed_gib=memory.total.mid, limit_gib=memory.limit, part=part, part_gib=size)
+        )
     stated = choice.scenario.hardware.host_memory_gib
     if stated is None:
         return fits, warnings

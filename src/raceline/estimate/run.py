@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from raceline.catalog.prices import Price
@@ -16,7 +17,8 @@ from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Device, Devices, arrange
 from raceline.estimate.hardware import Catalogue, device_for
 from raceline.estimate.layout import ModelTable, tabulate
-from raceline.estimate.memory import states_off_device
+from raceline.estimate.memory import GIB, states_off_device
+from raceline.estimate.remedy import PeakBytes, remedies
 from raceline.estimate.report import served, trained
 from raceline.estimate.result import Estimate
 from raceline.estimate.scenario import Hardware, Scenario, parse
@@ -26,6 +28,7 @@ from raceline.present.errors import Message, RacelineError
 
 Read = Callable[[str, int | None], Model]
 Outcome = Estimate | RacelineError
+_MEMORY_WARNINGS = ("estimate.exceeds_memory", "estimate.tight_memory")
 
 
 def estimate_one(scenario: Scenario | Mapping[str, Any], catalogue: Catalogue, read: Read,
@@ -121,7 +124,7 @@ class _Session:
         done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency)
         offloaded = states_off_device(table, layouts)
         picked = train.pick(rows, done, choices, devices.memory_bytes)
-        return [
+        estimates = [
             trained(
                 choice, done, row, rows.micro_batch[row], RECOMPUTE[int(done.configs.recompute[row])], table,
                 float(devices.memory_bytes[device]), float(offloaded[owner]),
@@ -130,6 +133,14 @@ class _Session:
             for owner, (choice, row, device) in enumerate(zip(choices, picked, device_of, strict=True))
         ]  # fmt: skip
 
+        def peaks(changed: list[Choice], on: list[int]) -> list[float]:
+            spread = train.spread(changed)
+            found = train.evaluate(table, *train.arrays(changed, spread, on), devices, self.efficiency)
+            best = train.pick(spread, found, changed, devices.memory_bytes)
+            return [float(found.memory.total[row]) for row in best]
+
+        return _with_remedies(estimates, choices, device_of, devices, peaks)
+
     def _infer(
         self, choices: list[Choice], table: ModelTable, device_of: list[int], devices: Devices
     ) -> list[Estimate]:
@@ -137,10 +148,38 @@ class _Session:
         with np.errstate(divide="ignore", invalid="ignore"):
             memory = serving_memory(table, serving, devices, self.efficiency)
             time = serving_time(table, serving, devices, self.efficiency)
-        return [
+        estimates = [
             served(
                 choice, serving, memory, time, row, table, float(devices.memory_bytes[device]),
                 self.prices[choice.scenario.hardware], self.efficiency,
             )
             for row, (choice, device) in enumerate(zip(choices, device_of, strict=True))
         ]  # fmt: skip
+
+        def peaks(changed: list[Choice], on: list[int]) -> list[float]:
+            found = serving_memory(table, infer.arrays(changed, on), devices, self.efficiency)
+            return [float(total) for total in found.total]
+
+        return _with_remedies(estimates, choices, device_of, devices, peaks)
+
+
+def _with_remedies(
+    estimates: list[Estimate], choices: list[Choice], device_of: list[int], devices: Devices, peaks: PeakBytes
+) -> list[Estimate]:
+    """Add the smallest change that fits to each estimate whose accelerator's memory is the limit."""
+    short = [
+        index
+        for index, estimate in enumerate(estimates)
+        if any(warning.id in _MEMORY_WARNINGS for warning in estimate.warnings)
+    ]
+    if not short:
+        return estimates
+    limits = [estimates[index].memory_gib.limit * GIB for index in short]
+    found = remedies(
+        [choices[index] for index in short], [device_of[index] for index in short], limits, peaks
+    )
+    answers = list(estimates)
+    for index, remedy in zip(short, found, strict=True):
+        more = (*estimates[index].warnings, remedy)
+        answers[index] = msgspec.structs.replace(estimates[index], warnings=more)
+    return answers

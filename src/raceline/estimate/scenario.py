@@ -173,14 +173,21 @@ def _as_input_error(text: str, data: Any) -> InputError:
     wanted = expected.group(1) if expected else text
     if "enum value" in text or "Invalid" in text:
         wanted = ", ".join(_choices_at(path)) or wanted
-    return InputError("estimate.field_wrong", field=path or "scenario", given=_given(data, path), expected=wanted)
+    return InputError(
+        "estimate.field_wrong", field=path or "scenario", given=_given(data, path), expected=wanted
+    )
 
 
 def _join(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-_PARTS: dict[str, type] = {"": Scenario, "workload": Workload, "hardware": Hardware, "setup": Setup}
+_PARTS: dict[str, type[msgspec.Struct]] = {
+    "": Scenario,
+    "workload": Workload,
+    "hardware": Hardware,
+    "setup": Setup,
+}
 
 
 def _names_at(path: str) -> list[str]:

@@ -105,7 +105,8 @@ def _one_micro_batch(
         [np.zeros(len(shapes)), times.attention_forward_s[:, BODY], times.forward_compute_s[:, BODY]], axis=1
     )
     again_memory = np.stack(
-        [np.zeros(len(shapes)), 0.5 * times.forward_memory_s[:, BODY], times.forward_memory_s[:, BODY]], axis=1
+        [np.zeros(len(shapes)), 0.5 * times.forward_memory_s[:, BODY], times.forward_memory_s[:, BODY]],
+        axis=1,
     )
     forward = _stage(times.forward_compute_s, configs, fixed)
     back = _stage(times.backward_compute_s, configs, fixed) + again_compute[of, configs.recompute] * share

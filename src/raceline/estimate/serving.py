@@ -140,7 +140,11 @@ def serving_memory(
     share_of = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)
     room = limit * share_of - (weights + activations + logits + reserved)
     mean = per_sequence / np.maximum(length, 1.0)
-    tokens = np.where(mean > 0, np.maximum(room, 0.0) / np.where(one > 0, np.minimum(mean, one), np.maximum(mean, 1e-9)), 0.0)
+    tokens = np.where(
+        mean > 0,
+        np.maximum(room, 0.0) / np.where(one > 0, np.minimum(mean, one), np.maximum(mean, 1e-9)),
+        0.0,
+    )
     return ServingMemory(
         total=weights + cache + activations + logits + reserved,
         weights=weights,
@@ -162,7 +166,9 @@ def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) ->
     rows = lengths.T @ ops.extents.T
     is_body = ops.group == BODY
     cut = np.where(ops["column"] > 0, serving.tp[:, None], 1.0)
-    wide = (3.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops["experts_per_token"]
+    wide = (3.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops[
+        "experts_per_token"
+    ]
     spatial = np.where(ops["convolution"] > 0, 0.5, 1.0)
     working = rows * wide * np.where(is_body | (table.classes < 2), spatial, 0.0)
     activations = working.max(axis=1) * serving.activation_bytes if len(ops) else np.zeros(len(serving))
@@ -220,19 +226,30 @@ def serving_time(
     """Latency and throughput at the wanted concurrency, in a steady state: each sequence is
     prefilled once and decoded `output_len` times in a batch; prefills of others delay a token.
     `steps`: forward passes that one answer needs (denoising)."""
-    prefill = _pass_time(table, serving, pass_shapes(table, serving, serving.concurrency, True), devices, efficiency)
+    prefill = _pass_time(
+        table, serving, pass_shapes(table, serving, serving.concurrency, True), devices, efficiency
+    )
     generates = serving.output_len > 0
     chunks = np.where(generates, np.ceil(np.maximum(serving.input_len, 1.0) / serving.chunk), 1.0)
     whole_prefill = prefill.total * chunks
-    decode = _pass_time(table, serving, pass_shapes(table, serving, serving.concurrency, False), devices, efficiency)
+    decode = _pass_time(
+        table, serving, pass_shapes(table, serving, serving.concurrency, False), devices, efficiency
+    )
     at_once = serving.all_at_once > 0
-    others = np.where(at_once, 0.0, whole_prefill * (serving.concurrency - 1.0) / np.maximum(serving.output_len, 1.0))
+    others = np.where(
+        at_once, 0.0, whole_prefill * (serving.concurrency - 1.0) / np.maximum(serving.output_len, 1.0)
+    )
     tpot = decode.total + others
     ttft = whole_prefill + np.where(at_once, 0.0, 0.5 * decode.total * (serving.concurrency > 1))
     one_answer = ttft + tpot * np.maximum(serving.output_len - 1.0, 0.0)
     per_device = serving.tp * serving.pp
     answers = serving.concurrency / np.where(generates, one_answer, prefill.total * steps)
-    shown = _PassTime(*(np.where(generates, getattr(decode, name), getattr(prefill, name) * steps) for name in _PassTime.__slots__))
+    shown = _PassTime(
+        *(
+            np.where(generates, getattr(decode, name), getattr(prefill, name) * steps)
+            for name in _PassTime.__slots__
+        )
+    )
     return ServingTime(
         batch_s=np.where(generates, np.nan, prefill.total * steps),
         ttft_s=np.where(generates, ttft, np.nan),
@@ -264,6 +281,8 @@ def _pass_time(
     fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
     batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
     host_total = times.launches_forward.sum(axis=1) * launch * serving.host_scale
-    host = np.maximum(host_total - compute - memory, 0.0) + (fixed + batch) * serving.host_scale * (serving.output_len > 0)
+    host = np.maximum(host_total - compute - memory, 0.0) + (fixed + batch) * serving.host_scale * (
+        serving.output_len > 0
+    )
     flops = times.flops_forward.sum(axis=1) / serving.pp
     return _PassTime(compute + memory + communication + host, compute, memory, communication, host, flops)

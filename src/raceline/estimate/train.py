@@ -63,7 +63,9 @@ def spread(choices: Sequence[Choice]) -> Rows:
     return rows
 
 
-def arrays(choices: Sequence[Choice], rows: Rows, device_of: Sequence[int]) -> tuple[Configs, Layouts, Shapes]:
+def arrays(
+    choices: Sequence[Choice], rows: Rows, device_of: Sequence[int]
+) -> tuple[Configs, Layouts, Shapes]:
     """Rows as arrays; a row's shape has the row's own index, its layout that of its choice."""
     owner = np.array(rows.owner, dtype=np.int64)
     layouts = _layouts(choices, device_of)
@@ -71,7 +73,8 @@ def arrays(choices: Sequence[Choice], rows: Rows, device_of: Sequence[int]) -> t
         shape=np.arange(len(rows)),
         layout=owner,
         accumulation=np.array(
-            [accumulation(choices[i], m) for i, m in zip(rows.owner, rows.micro_batch, strict=True)], dtype=np.float64
+            [accumulation(choices[i], m) for i, m in zip(rows.owner, rows.micro_batch, strict=True)],
+            dtype=np.float64,
         ),
         recompute=np.array([RECOMPUTE.index(name) for name in rows.recompute], dtype=np.int64),
     )
@@ -111,7 +114,9 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
         frozen_bytes=_column(pair[0] for pair in frozen),
         quantised_bytes=_column(pair[1] for pair in frozen),
         compute_bytes=_column(s.compute for s in states),
-        casts_weights=_column(s.casts_weights and c.zero_stage < 3 for c, s in zip(choices, states, strict=True)),
+        casts_weights=_column(
+            s.casts_weights and c.zero_stage < 3 for c, s in zip(choices, states, strict=True)
+        ),
         bucket=_column(c.zero_stage == 0 and c.dp > 1 for c in choices),
     )
 
@@ -147,7 +152,9 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
 
 def _adapter_bytes(choice: Choice) -> float:
     """All states of an adapter's element: weight, gradient and moments, in the run's format."""
-    states = state_bytes("true" if choice.precision.endswith("-true") else "amp", choice.precision, choice.optimizer)
+    states = state_bytes(
+        "true" if choice.precision.endswith("-true") else "amp", choice.precision, choice.optimizer
+    )
     return states.weight + states.gradient + states.master + states.moments
 
 

@@ -23,7 +23,16 @@ from raceline.present.views import (
     View,
 )
 
-MEMORY = ("parameters", "gradients", "optimizer", "activations", "logits", "kv_cache", "workspace", "reserved")
+MEMORY = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "activations",
+    "logits",
+    "kv_cache",
+    "workspace",
+    "reserved",
+)
 TIME = ("compute", "memory_bound", "communication_exposed", "pipeline_bubble", "optimizer", "input", "host")
 
 
@@ -32,7 +41,10 @@ def estimate_view(estimate: Estimate) -> View:
     memory = estimate.memory_gib
     rows: list[tuple[Cell, ...]] = [
         (message("estimate.label_memory"), Meter(memory.total.mid, memory.limit)),
-        (message("estimate.label_range"), Quantity(memory.total.mid, "gib", memory.total.low, memory.total.high)),
+        (
+            message("estimate.label_range"),
+            Quantity(memory.total.mid, "gib", memory.total.low, memory.total.high),
+        ),
     ]
     rows.extend(_figures(estimate))
     items: list[View] = [
@@ -57,8 +69,16 @@ def _figures(estimate: Estimate) -> list[tuple[Cell, ...]]:
         ("batch", Quantity(latency.batch, "ms") if latency.batch else None),
         ("ttft", Quantity(latency.ttft, "ms") if latency.ttft else None),
         ("tpot", Quantity(latency.tpot, "ms") if latency.tpot else None),
-        ("tokens", Quantity(rate.tokens_per_s_per_device, "tokens_per_s") if rate.tokens_per_s_per_device else None),
-        ("samples", Quantity(rate.samples_per_s_per_device, "samples_per_s") if rate.samples_per_s_per_device else None),
+        (
+            "tokens",
+            Quantity(rate.tokens_per_s_per_device, "tokens_per_s") if rate.tokens_per_s_per_device else None,
+        ),
+        (
+            "samples",
+            Quantity(rate.samples_per_s_per_device, "samples_per_s")
+            if rate.samples_per_s_per_device
+            else None,
+        ),
         ("mfu", Quantity(estimate.mfu, "fraction") if estimate.mfu else None),
         ("duration", _span(estimate.duration_s, "s")),
         ("cost", _span(estimate.cost_usd, "usd")),
@@ -66,7 +86,9 @@ def _figures(estimate: Estimate) -> list[tuple[Cell, ...]]:
         ("host_memory", Quantity(estimate.host_memory_gib, "gib")),
         ("disk", Quantity(estimate.disk_gib, "gib")),
     ]
-    rows: list[tuple[Cell, ...]] = [(message(f"estimate.label_{name}"), figure) for name, figure in figures if figure]
+    rows: list[tuple[Cell, ...]] = [
+        (message(f"estimate.label_{name}"), figure) for name, figure in figures if figure
+    ]
     if estimate.bound_by:
         rows.append((message("estimate.label_bound"), word(estimate.bound_by)))
     return rows
@@ -83,9 +105,7 @@ def memory_bars(estimate: Estimate) -> View:
     """Memory by part against the limit."""
     memory = estimate.memory_gib
     parts = tuple(
-        BarPart(name, word(name), value)
-        for name in MEMORY
-        if (value := getattr(memory, name) or 0.0) > 0
+        BarPart(name, word(name), value) for name in MEMORY if (value := getattr(memory, name) or 0.0) > 0
     )
     return Bars((Bar(message("estimate.label_memory"), parts, memory.limit),), "gib")
 
@@ -94,9 +114,7 @@ def time_bars(estimate: Estimate) -> View:
     """Step time by part."""
     times = estimate.time_parts_s
     parts = tuple(
-        BarPart(name, word(name), value)
-        for name in TIME
-        if (value := float(getattr(times, name))) > 0
+        BarPart(name, word(name), value) for name in TIME if (value := float(getattr(times, name))) > 0
     )
     return Bars((Bar(message("estimate.label_step"), parts),), "s")
 

@@ -213,7 +213,11 @@ def _inference(
         if not workload.get("input_tokens") and not longest:
             assumed.append("input_len=32")
         part["output_len"] = output or 256
-        part["input_len"] = workload.get("input_tokens") or max(1, (longest or 0) - part["output_len"]) if longest else workload.get("input_tokens") or 32
+        part["input_len"] = (
+            workload.get("input_tokens") or max(1, (longest or 0) - part["output_len"])
+            if longest
+            else workload.get("input_tokens") or 32
+        )
     part["concurrency"] = workload.get("batch") or workload.get("max_batch_size") or 1
     if workload.get("max_batch_size") and not longest:
         part["input_len"], part["output_len"] = 1, 2047
@@ -234,7 +238,9 @@ def _inference(
 
 
 def _is_split_by_layers(workload: dict[str, Any]) -> bool:
-    return workload.get("n_gpu_layers") == "all" or (workload["task"] == "chat" and not workload.get("tensor_parallel"))
+    return workload.get("n_gpu_layers") == "all" or (
+        workload["task"] == "chat" and not workload.get("tensor_parallel")
+    )
 
 
 def _chunk(framework: str, version: str | None, longest: int | None) -> int | None:

@@ -26,10 +26,22 @@ from raceline.models.graph import (
 )
 
 BYTES = {
-    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.03125,
-    "nf4": 0.5625, "nf4-double": 0.5158, "int4": 0.5625, "awq-int4": 0.53125, "gptq-int4": 0.53125,
-    "mxfp4": 0.53125, "nvfp4": 0.5625,
-}  # fmt: skip
+    "fp64": 8.0,
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "fp16": 2.0,
+    "bf16": 2.0,
+    "fp8": 1.0,
+    "int8": 1.0,
+    "mxfp8": 1.03125,
+    "nf4": 0.5625,
+    "nf4-double": 0.5158,
+    "int4": 0.5625,
+    "awq-int4": 0.53125,
+    "gptq-int4": 0.53125,
+    "mxfp4": 0.53125,
+    "nvfp4": 0.5625,
+}
 """Bytes an element with scales: one fp16 scale (and zero) per 128 for GPTQ and AWQ, an fp32 scale per 64
 for NF4 (double quantisation: arXiv:2305.14314, section 3), one byte per 32 for the MX formats (OCP MX
 specification 1.0), one fp8 scale per 16 for NVFP4."""
@@ -135,7 +147,9 @@ def _is_quantisable(op: AnyOp) -> bool:
 
 def kv_bytes_per_token(model: Model, precision: str = "bf16") -> float:
     """Bytes that each cached position takes over all layers, windows not taken off."""
-    return BYTES[precision] * _sum(model.blocks, lambda op: op.cache_width if isinstance(op, Attention) else 0)
+    return BYTES[precision] * _sum(
+        model.blocks, lambda op: op.cache_width if isinstance(op, Attention) else 0
+    )
 
 
 def kept_tensors(block: Block, trains_weights: bool = True) -> list[Tensor]:
@@ -168,19 +182,23 @@ def block_saved_bytes(
     )
     if attention == "eager":
         kept += sum(
-            op.count * _score_bytes(op, seq_len, target_len, size) for op in block.ops if isinstance(op, Attention)
+            op.count * _score_bytes(op, seq_len, target_len, size)
+            for op in block.ops
+            if isinstance(op, Attention)
         )
     return block.repeat * kept
 
 
 def _score_bytes(op: Attention, seq_len: float, target_len: float, size: float) -> float:
-    """What eager attention keeps beside q, k, v and output: the softmax in fp32 and its copy in the
-    activations' type, and the keys and values repeated for every query head."""
+    """What eager attention keeps beside q, k, v and output: the softmax and its copies, and the keys and
+    values repeated for every query head."""
     keys: Extent = op.kv_rows
     length = keys.positions(seq_len, target_len)
     scores = op.rows.positions(seq_len, target_len) * length * op.heads
-    kinds = 4.0 + size if size < 4.0 else 4.0
-    repeated = length * (op.heads - op.kv_heads) * (op.head_dim + op.value_dim) if op.heads > op.kv_heads else 0.0
+    kinds = size * op.score_copies + (4.0 if op.score_upcast and size < 4.0 else 0.0)
+    repeated = (
+        length * (op.heads - op.kv_heads) * (op.head_dim + op.value_dim) if op.heads > op.kv_heads else 0.0
+    )
     return scores * kinds + repeated * size
 
 
@@ -202,12 +220,17 @@ def saved_bytes(
     seq, target = lengths(model, seq_len, target_len)
     return batch * sum(
         block_saved_bytes(
-            block, seq, target, precision=precision, attention=attention, fused=fused,
+            block,
+            seq,
+            target,
+            precision=precision,
+            attention=attention,
+            fused=fused,
             trains_weights=trains_weights,
         )
         for block in model.blocks
         if block.trained
-    )  # fmt: skip
+    )
 
 
 def rows(

@@ -100,7 +100,9 @@ class Convolution(Op, frozen=True, kw_only=True, tag="convolution"):
 
 class Attention(Op, frozen=True, kw_only=True, tag="attention"):
     """softmax(q k) v over `rows` queries and `kv_rows` keys. `window` caps the keys that a query
-    sees. `cache_width`: elements per cached position and layer (0: nothing is cached)."""
+    sees. `cache_width`: elements per cached position and layer (0: nothing is cached).
+    Eager attention keeps of each score the softmax in fp32 where it is taken so (`score_upcast`), and
+    `score_copies` copies in the activations' type."""
 
     heads: int
     kv_heads: int
@@ -111,6 +113,8 @@ class Attention(Op, frozen=True, kw_only=True, tag="attention"):
     window: int | None = None
     cache_width: int = 0
     has_bias: bool = False
+    score_upcast: bool = True
+    score_copies: float = 1.0
 
 
 class Norm(Op, frozen=True, kw_only=True, tag="norm"):

@@ -26,12 +26,12 @@ class Candidates:
 
     devices: tuple[Device, ...]
     pairs: tuple[tuple[int, int], ...]
-    prices: prices.PriceTable
+    table: prices.PriceTable
     notes: tuple[Message, ...]
 
     def price(self, device: int, count: int) -> prices.Price | None:
         """The cheapest current offer of a pair."""
-        return self.prices.price(self.devices[device].accelerator.id, count)
+        return self.table.price(self.devices[device].accelerator.id, count)
 
 
 def candidates(request: PlanRequest, catalogue: Catalogue, flops: float) -> Candidates:
@@ -50,12 +50,15 @@ def candidates(request: PlanRequest, catalogue: Catalogue, flops: float) -> Cand
         (index, count)
         for index, device in enumerate(devices)
         for place, count in enumerate(counts)
-        if (is_named or np.isfinite(table.price_hour_usd[index, place])) and _is_sensible(device, count, flops, request)
+        if (is_named or np.isfinite(table.price_hour_usd[index, place]))
+        and _is_sensible(device, count, flops, request)
     )
     return Candidates(devices, pairs, table, notes)
 
 
-def _accelerators(request: PlanRequest, catalogue: Catalogue) -> tuple[Sequence[Accelerator], tuple[Message, ...]]:
+def _accelerators(
+    request: PlanRequest, catalogue: Catalogue
+) -> tuple[Sequence[Accelerator], tuple[Message, ...]]:
     if request.on:
         resolved = catalogue.resolve(request.on)
         return [resolved.accelerator], resolved.notes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from raceline.catalog import prices
+from raceline.catalog import dates, prices
 from raceline.estimate.constants import Efficiency, load
 from raceline.estimate.hardware import Catalogue
 from raceline.estimate.result import Estimate
@@ -12,7 +12,7 @@ from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.models.count import parameters
 from raceline.plan import picks
-from raceline.plan.request import Job, PlanRequest, training_job
+from raceline.plan.request import Job, PlanRequest
 from raceline.plan.result import Option, Plan, Shortfall
 from raceline.plan.serving import plan_serving, serving_wish
 from raceline.plan.training import plan_training
@@ -86,10 +86,10 @@ def _amount(job: Job) -> dict[str, object]:
 
 def _price_notes(chosen: list[Option], request: PlanRequest) -> list[Message]:
     """One line on the age of the prices that the picks stand on."""
-    dates = [option.price_as_of for option in chosen if option.price_as_of]
-    if not dates:
+    known = [option.price_as_of for option in chosen if option.price_as_of]
+    if not known:
         return [message("plan.no_price")] if chosen else []
-    return [prices.age_message(prices.age_of(dates, request.today))]
+    return [prices.age_message(dates.age_of(known, request.today))]
 
 
 def _low_use(chosen: list[Option], options: tuple[Option, ...]) -> list[Message]:
@@ -99,7 +99,9 @@ def _low_use(chosen: list[Option], options: tuple[Option, ...]) -> list[Message]
         mfu = pick.estimate.mfu
         if mfu is None or mfu >= picks.LOW_UTILISATION:
             continue
-        smaller = [o for o in options if o.accelerator == pick.accelerator and o.count < pick.count and o.duration_s]
+        smaller = [
+            o for o in options if o.accelerator == pick.accelerator and o.count < pick.count and o.duration_s
+        ]
         best = max(smaller, key=lambda o: o.estimate.mfu or 0.0, default=None)
         if best and best.duration_s and (best.estimate.mfu or 0.0) > mfu:
             notes.append(
@@ -141,14 +143,18 @@ def _training_shortfall(
     )  # fmt: skip
     scenario = Scenario(
         model=request.model.name,
-        workload=Workload(task="train", method=job.method, seq_len=job.seq_len or None, image_size=request.image_size),  # type: ignore[arg-type]
+        workload=Workload(
+            task="train", method=job.method, seq_len=job.seq_len or None, image_size=request.image_size
+        ),  # type: ignore[arg-type]
         hardware=Hardware(accelerator=accelerator, count=count),
         setup=setup,
     )
     return _shortfall(scenario, request, catalogue, efficiency, tuple(nearest))
 
 
-def _serving_shortfall(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -> Shortfall | None:
+def _serving_shortfall(
+    request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency
+) -> Shortfall | None:
     wish = serving_wish(request)
     relaxed = msgspec.structs.replace(
         request, on=None, on_count=None, budget_usd=None, ttft_s=1e6, tpot_s=1e6, p99_s=None
@@ -159,7 +165,9 @@ def _serving_shortfall(request: PlanRequest, catalogue: Catalogue, efficiency: E
         return None
     scenario = Scenario(
         model=request.model.name,
-        workload=Workload(task="infer", input_len=wish.input_len or None, output_len=wish.output_len or None, concurrency=1),
+        workload=Workload(
+            task="infer", input_len=wish.input_len or None, output_len=wish.output_len or None, concurrency=1
+        ),
         hardware=Hardware(accelerator=request.on or nearest[0].accelerator, count=request.on_count or 1),
         setup=Setup(weight_precision="awq-int4"),
     )
@@ -167,7 +175,11 @@ def _serving_shortfall(request: PlanRequest, catalogue: Catalogue, efficiency: E
 
 
 def _shortfall(
-    scenario: Scenario, request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency, closest: tuple[Option, ...]
+    scenario: Scenario,
+    request: PlanRequest,
+    catalogue: Catalogue,
+    efficiency: Efficiency,
+    closest: tuple[Option, ...],
 ) -> Shortfall | None:
     outcome = estimate_many([scenario], catalogue, lambda _reference, _size: request.model, efficiency)[0]
     if not isinstance(outcome, Estimate):

@@ -150,7 +150,12 @@ def _relation(usd: float, seconds: float) -> str:
 
 def _low_utilisation(option: Option) -> list[Message]:
     mfu = option.estimate.mfu
-    if mfu is None or mfu >= LOW_UTILISATION or option.estimate.step_time_s is None or option.duration_s is None:
+    if (
+        mfu is None
+        or mfu >= LOW_UTILISATION
+        or option.estimate.step_time_s is None
+        or option.duration_s is None
+    ):
         return []
     return [message("plan.low_utilisation", mfu_fraction=mfu, bound_by=option.estimate.bound_by)]
 

@@ -40,5 +40,7 @@ def risks(
     if price and price.is_spot:
         found.append((SPOT, message("plan.risk_spot")))
     if price and price.offer.tier in ("marketplace", "community"):
-        found.append((OTHER_TIER, message("plan.risk_tier", provider=price.offer.provider, tier=price.offer.tier)))
+        found.append(
+            (OTHER_TIER, message("plan.risk_tier", provider=price.offer.provider, tier=price.offer.tier))
+        )
     return min(1.0, sum(weight for weight, _ in found)), tuple(reason for _, reason in found)

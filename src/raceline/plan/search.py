@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.memory import training_memory
@@ -45,10 +46,8 @@ def search(table: ModelTable, space: Space, efficiency: Efficiency) -> Searched:
     return Searched(space, memory, step)
 
 
-def _compact(space: Space, part: slice):  # type: ignore[no-untyped-def]
+def _compact(space: Space, part: slice) -> tuple[Configs, Layouts]:
     """A chunk's configurations with only the layouts that they use (layouts stand in order)."""
-    from dataclasses import replace
-
     configs = space.configs.take(part)
     low, high = int(configs.layout.min()), int(configs.layout.max())
     return replace(configs, layout=configs.layout - low), space.layouts.take(slice(low, high + 1))

@@ -96,7 +96,10 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
         replicas = _replicas(serving, time, wish)
         keeps = _keeps_limits(serving, memory, time, wish, devices)
     best = _best(serving, replicas, keeps, time, found)
-    scenarios = [_scenario(request, wish, found, serving, int(row), weights, int(replicas[row])) for row in best[:MOST_OPTIONS]]
+    scenarios = [
+        _scenario(request, wish, found, serving, int(row), weights, int(replicas[row]))
+        for row in best[:MOST_OPTIONS]
+    ]
     estimates = estimate_many(scenarios, catalogue, lambda _reference, _size: request.model, efficiency)
     options = [
         _option(scenario, estimate, found, int(replicas[row]), wish)
@@ -114,7 +117,11 @@ def _space(
     if request.model.weight_format and not request.weight_precision:
         weights = [request.model.weight_format]
     axes = np.meshgrid(
-        np.arange(len(devices)), np.array(TENSOR), np.arange(len(weights)), np.array(CONCURRENCY), indexing="ij"
+        np.arange(len(devices)),
+        np.array(TENSOR),
+        np.arange(len(weights)),
+        np.array(CONCURRENCY),
+        indexing="ij",
     )
     device, tp, weight, concurrency = (axis.ravel() for axis in axes)
     formats = [_number_format(name) for name in weights]
@@ -162,7 +169,9 @@ def _replicas(serving: Serving, time: ServingTime, wish: Wish) -> NDArray[np.int
     if wish.users is not None and wish.qps is None:
         return np.asarray(np.ceil(wish.users / serving.concurrency), dtype=np.int64)
     answer_s = np.where(
-        serving.output_len > 0, time.ttft_s + time.tpot_s * np.maximum(serving.output_len - 1.0, 0.0), time.batch_s
+        serving.output_len > 0,
+        time.ttft_s + time.tpot_s * np.maximum(serving.output_len - 1.0, 0.0),
+        time.batch_s,
     )
     rate = serving.concurrency / answer_s * PLANNED_LOAD
     return np.asarray(np.minimum(np.ceil((wish.qps or 1.0) / rate), 1e6), dtype=np.int64)
@@ -178,13 +187,19 @@ def _keeps_limits(
     if wish.tpot_s is not None:
         keeps &= time.tpot_s <= wish.tpot_s
     if wish.p99_s is not None:
-        answer_s = np.where(serving.output_len > 0, time.ttft_s + time.tpot_s * serving.output_len, time.batch_s)
+        answer_s = np.where(
+            serving.output_len > 0, time.ttft_s + time.tpot_s * serving.output_len, time.batch_s
+        )
         keeps &= TAIL * answer_s <= wish.p99_s
     return np.asarray(keeps)
 
 
 def _best(
-    serving: Serving, replicas: NDArray[np.int64], keeps: NDArray[np.bool_], time: ServingTime, found: Candidates
+    serving: Serving,
+    replicas: NDArray[np.int64],
+    keeps: NDArray[np.bool_],
+    time: ServingTime,
+    found: Candidates,
 ) -> NDArray[np.int64]:
     """For each device the rows that are cheapest and those that answer fastest, cheapest first."""
     rows = np.flatnonzero(keeps)
@@ -202,12 +217,22 @@ def _best(
 
 
 def _least_price(found: Candidates, device: int) -> float:
-    prices = [price.price_hour_usd / count for count in COUNTS if count in found.prices.counts and (price := found.price(device, count))]
+    prices = [
+        price.price_hour_usd / count
+        for count in COUNTS
+        if count in found.table.counts and (price := found.price(device, count))
+    ]
     return min(prices, default=1e9)
 
 
 def _scenario(
-    request: PlanRequest, wish: Wish, found: Candidates, serving: Serving, row: int, weights: list[str], replicas: int
+    request: PlanRequest,
+    wish: Wish,
+    found: Candidates,
+    serving: Serving,
+    row: int,
+    weights: list[str],
+    replicas: int,
 ) -> Scenario:
     accelerator = found.devices[int(serving.device[row])].accelerator
     tp, name = int(serving.tp[row]), FORMATS[int(serving.precision[row])]
@@ -230,7 +255,7 @@ def _option(scenario: Scenario, estimate: Estimate, found: Candidates, replicas:
     ids = [device.accelerator.id for device in found.devices]
     index = ids.index(scenario.hardware.accelerator)
     device, count = found.devices[index], scenario.hardware.count
-    fitting = min((known for known in found.prices.counts if known >= count), default=max(found.prices.counts))
+    fitting = min((known for known in found.table.counts if known >= count), default=max(found.table.counts))
     price = found.price(index, fitting)
     hourly = price.price_hour_usd * count / fitting if price else None
     risk, why = risks(scenario, estimate, device, price)
@@ -252,5 +277,3 @@ def _option(scenario: Scenario, estimate: Estimate, found: Candidates, replicas:
         risk=risk,
         risks=why,
     )
-
-

@@ -63,9 +63,7 @@ class Limits:
     with_offload: bool = True
 
 
-def build(
-    table: ModelTable, job: Job, devices: Devices, limits: Limits, efficiency: Efficiency
-) -> Space:
+def build(table: ModelTable, job: Job, devices: Devices, limits: Limits, efficiency: Efficiency) -> Space:
     """All configurations of the job that its rules allow and whose states can fit."""
     grid = _layout_grid(table, job, devices, limits)
     layouts, runtime, precision, runtimes = _layouts(table, job, devices, limits, grid)
@@ -111,7 +109,9 @@ def _layout_grid(table: ModelTable, job: Job, devices: Devices, limits: Limits) 
     is_allowed &= (tp == 1) | (zero != 0) | (dp * cp == 1)
     is_allowed &= (away == 0) | ((tp * pp * cp * ep == 1) & ((zero >= 1) | (dp == 1)))
     is_allowed &= dp * cp <= job.global_batch * cp
-    supports = np.array([[_has_rate(devices, index, name) for name in limits.precisions] for index in range(len(devices))])
+    supports = np.array(
+        [[_has_rate(devices, index, name) for name in limits.precisions] for index in range(len(devices))]
+    )
     is_allowed &= supports[device, precision]
     heads = table.attention["heads"]
     widest = int(heads.max()) if len(heads) else 1
@@ -119,7 +119,18 @@ def _layout_grid(table: ModelTable, job: Job, devices: Devices, limits: Limits) 
     # Adapter libraries run under data parallelism and ZeRO; few cut a model's layers.
     if job.method in ("lora", "qlora"):
         is_allowed &= tp * pp * cp == 1
-    columns = dict(device=device, count=count, dp=dp, tp=tp, pp=pp, cp=cp, ep=ep, zero=zero, offload=away, precision=precision)
+    columns = dict(
+        device=device,
+        count=count,
+        dp=dp,
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=ep,
+        zero=zero,
+        offload=away,
+        precision=precision,
+    )
     return {name: values[is_allowed] for name, values in columns.items()}
 
 
@@ -251,7 +262,9 @@ def _shapes(
     source = layouts.take(first[which])
     ones = np.ones(len(which))
     formats = np.array([FORMATS.index(number_format(name)) for name in limits.precisions], dtype=np.int64)
-    elements = np.array([4.0 if number_format(name) in ("fp32", "tf32") else 2.0 for name in limits.precisions])
+    elements = np.array(
+        [4.0 if number_format(name) in ("fp32", "tf32") else 2.0 for name in limits.precisions]
+    )
     used = precision[first[which]]
     quantised = np.where(job.method == "qlora", source.quantised_bytes, source.compute_bytes)
     shapes = Shapes(

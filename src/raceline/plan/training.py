@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 
@@ -43,7 +41,10 @@ def plan_training(request: PlanRequest, catalogue: Catalogue, efficiency: Effici
     found = candidates(request, catalogue, job_flops(table, job, catalogue, efficiency))
     searched = search(table, training_space(request, table, job, found, efficiency), efficiency)
     best = _cheapest_first(searched, best_per_hardware(searched), found, job)
-    scenarios = [scenario_at(searched, int(row), job, request, bool(space.has_fused_loss(table))) for row in best[:MOST_OPTIONS]]
+    scenarios = [
+        scenario_at(searched, int(row), job, request, bool(space.has_fused_loss(table)))
+        for row in best[:MOST_OPTIONS]
+    ]
     estimates = estimate_many(scenarios, catalogue, lambda _reference, _size: request.model, efficiency)
     options = [
         option_of(scenario, estimate, found, job)
@@ -101,7 +102,10 @@ def _cheapest_first(searched: Searched, best: space.Ints, found: Candidates, job
     at = searched.space.configs.layout[best]
     seconds = searched.step_s[best] * job.samples / job.global_batch
     prices = np.array(
-        [_price(found, int(d), int(c)) for d, c in zip(searched.space.layouts.device[at], searched.space.count[at], strict=True)]
+        [
+            _price(found, int(d), int(c))
+            for d, c in zip(searched.space.layouts.device[at], searched.space.count[at], strict=True)
+        ]
     )
     usd = seconds * prices / 3600.0
     by_cost, by_time = np.argsort(usd, kind="stable"), np.argsort(seconds, kind="stable")
@@ -155,8 +159,12 @@ def option_of(scenario: Scenario, estimate: Estimate, found: Candidates, job: Jo
     risk, why = risks(scenario, estimate, device, price)
     cost = None
     if price and estimate.duration_s:
-        hours = [value * price.price_hour_usd / 3600.0 for value in msgspec.structs.astuple(estimate.duration_s)]
-        cost = msgspec.convert(dict(zip(("low", "mid", "high"), hours, strict=True)), type(estimate.duration_s))
+        hours = [
+            value * price.price_hour_usd / 3600.0 for value in msgspec.structs.astuple(estimate.duration_s)
+        ]
+        cost = msgspec.convert(
+            dict(zip(("low", "mid", "high"), hours, strict=True)), type(estimate.duration_s)
+        )
     return Option(
         name="",
         accelerator=device.accelerator.id,
@@ -173,5 +181,3 @@ def option_of(scenario: Scenario, estimate: Estimate, found: Candidates, job: Jo
         risk=risk,
         risks=why,
     )
-
-

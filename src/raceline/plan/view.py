@@ -10,6 +10,7 @@ from raceline.present.errors import Message, message
 from raceline.present.text import word
 from raceline.present.views import (
     Axis,
+    Cell,
     Chart,
     Column,
     Content,
@@ -47,7 +48,10 @@ def front_view(plan: Plan, most: int = 20) -> View:
     is_training = plan.task == "train"
     points = tuple(
         Point(
-            label=hardware(option), x=_time_axis(option), y=option.cost_usd.mid, is_pick=_is_pick(option, plan)
+            label=hardware(option),
+            x=_time_axis(option),
+            y=option.cost_usd.mid,
+            is_pick=_is_pick(option, plan),
         )
         for option in plan.front
         if option.cost_usd
@@ -57,7 +61,9 @@ def front_view(plan: Plan, most: int = 20) -> View:
         y=Axis(message("plan.axis_cost"), "usd" if is_training else "hour_usd", is_log=True),
         points=points,
     )
-    return Group((chart, _table(plan.front[:most], plan.task)), title=message("plan.front", count=len(plan.front)))
+    return Group(
+        (chart, _table(plan.front[:most], plan.task)), title=message("plan.front", count=len(plan.front))
+    )
 
 
 def _time_axis(option: Option) -> float:
@@ -127,8 +133,10 @@ def _table(options: tuple[Option, ...], task: str) -> Table:
     return Table(columns, tuple(_row(option, is_training) for option in options))
 
 
-def _row(option: Option, is_training: bool) -> tuple[object, ...]:  # type: ignore[type-arg]
-    name: Content = tuple(message(f"plan.name_{name}") for name in option.name.split("+")) if option.name else ""
+def _row(option: Option, is_training: bool) -> tuple[Cell, ...]:
+    name: Content = (
+        tuple(message(f"plan.name_{name}") for name in option.name.split("+")) if option.name else ""
+    )
     memory = option.estimate.memory_gib
     latency = option.estimate.latency_ms
     time = option.duration_s
@@ -182,7 +190,16 @@ def _shown(value: object) -> str:
 
 def _shortfall(missing: Shortfall) -> list[View]:
     memory = missing.estimate.memory_gib
-    names = ("parameters", "gradients", "optimizer", "activations", "logits", "kv_cache", "workspace", "reserved")
+    names = (
+        "parameters",
+        "gradients",
+        "optimizer",
+        "activations",
+        "logits",
+        "kv_cache",
+        "workspace",
+        "reserved",
+    )
     parts = [(name, getattr(memory, name) or 0.0) for name in names]
     largest = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:4]
     listed: list[Part] = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from raceline.catalog import constraints, load, resolve
+from raceline.catalog import constraints, resolve
 from raceline.estimate.hardware import Catalogue
 from raceline.plan.request import PlanRequest
-from raceline.present.errors import RacelineError, InputError
+from raceline.present.errors import InputError
 
 
 def check(request: PlanRequest, catalogue: Catalogue) -> None:

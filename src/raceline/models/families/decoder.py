@@ -59,8 +59,9 @@ def sizes(fields: Fields, design: Design) -> Sizes:
 
 def _head_dim(fields: Fields, hidden: int, heads: int) -> int:
     if hidden % heads:
-        raise InputError("models.heads_not_divisor", field=fields.where + "num_attention_heads",
-                         heads=heads, hidden=hidden)  # fmt: skip
+        raise InputError(
+            "models.heads_not_divisor", field=fields.where + "num_attention_heads", heads=heads, hidden=hidden
+        )
     return hidden // heads
 
 
@@ -73,7 +74,9 @@ def _kv_heads(fields: Fields, heads: int) -> int:
     if fields.flag("multi_query") and not is_grouped:
         return 1
     return int(
-        fields.integer("num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv", default=heads)
+        fields.integer(
+            "num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv", default=heads
+        )
     )
 
 
@@ -113,9 +116,17 @@ def heads_of(fields: Fields, design: Design, size: Sizes, window: int | None) ->
     if design.qk_norm_flag and fields.flag(design.qk_norm_flag):
         qk_norm = "full"
     return Heads(
-        query=size.heads, kv=size.kv_heads, dim=size.head_dim, window=window, rotary=design.rotary,
-        has_bias=design.alibi, qk_norm=qk_norm, norm_kind=design.norm,
-    )  # fmt: skip
+        query=size.heads,
+        kv=size.kv_heads,
+        dim=size.head_dim,
+        window=window,
+        rotary=design.rotary,
+        has_bias=design.alibi,
+        qk_norm=qk_norm,
+        norm_kind=design.norm,
+        score_upcast=design.score_upcast,
+        score_copies=2.0 if fields.values.get("attn_logit_softcapping", design.softcap) else 1.0,
+    )
 
 
 def attention_maker(fields: Fields, design: Design, size: Sizes, window: int | None) -> Make:
@@ -138,7 +149,14 @@ def mlp_maker(fields: Fields, design: Design, width: int, inner: int) -> Make:
 
     def make(given: str, out: str) -> Part:
         return mlp(
-            given, width, inner, activation_kind=kind, gated=design.gated, bias=bias, names=design.mlp, out=out
+            given,
+            width,
+            inner,
+            activation_kind=kind,
+            gated=design.gated,
+            bias=bias,
+            names=design.mlp,
+            out=out,
         )
 
     return make
@@ -151,20 +169,32 @@ def layers_of(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     for window, count in grouped(windows(fields, design, size.layers)):
         blocks.append(
             layer(
-                f"layer.window{window}" if window else "layer", size.hidden,
-                attention_maker(fields, design, size, window), feed, arrangement=arrangement(fields, design),
-                norm_kind=design.norm, dropped=dropout_of(fields, design), repeat=count,
+                f"layer.window{window}" if window else "layer",
+                size.hidden,
+                attention_maker(fields, design, size, window),
+                feed,
+                arrangement=arrangement(fields, design),
+                norm_kind=design.norm,
+                dropped=dropout_of(fields, design),
+                repeat=count,
             )
-        )  # fmt: skip
+        )
     return blocks
 
 
 def dropout_of(fields: Fields, design: Design) -> float:
     """The probability of dropout on the residual branches."""
-    return float(fields.number(
-        "hidden_dropout_prob", "resid_pdrop", "dropout", "hidden_dropout", "residual_dropout", "dropout_rate",
-        default=design.dropout,
-    ))  # fmt: skip
+    return float(
+        fields.number(
+            "hidden_dropout_prob",
+            "resid_pdrop",
+            "dropout",
+            "hidden_dropout",
+            "residual_dropout",
+            "dropout_rate",
+            default=design.dropout,
+        )
+    )
 
 
 def arrangement(fields: Fields, design: Design) -> Arrangement:
@@ -175,7 +205,9 @@ def arrangement(fields: Fields, design: Design) -> Arrangement:
         if not parallel:
             return "pre"
         two = norms == 2 if norms else fields.flag("new_decoder_architecture")
-        return "parallel_two_norms" if two else design.arrangement if design.arrangement != "pre" else "parallel"
+        return (
+            "parallel_two_norms" if two else design.arrangement if design.arrangement != "pre" else "parallel"
+        )
     if fields.values.get("do_layer_norm_before") is False:
         return "post_add"
     return design.arrangement
@@ -190,15 +222,17 @@ def input_block(fields: Fields, design: Design, size: Sizes) -> Block:
         "embedding",
         embedding("embed_tokens", size.vocabulary, narrow),
         embedding("embed_positions", longest + (design.learned_positions or 0), size.hidden, split=False)
-        if has_positions else None,
+        if has_positions
+        else None,
         linear("project_in", "narrow", narrow, size.hidden) if narrow != size.hidden else None,
         tensor("narrow", narrow),
         tensor("embedded", size.hidden) if design.embedding_norm else None,
         norm("embedding_norm", "embedded", "first", size.hidden, kind=design.norm)
-        if design.embedding_norm else None,
+        if design.embedding_norm
+        else None,
         rotary_tables(size.head_dim) if design.rotary else None,
         role="input",
-    )  # fmt: skip
+    )
 
 
 def end_block(fields: Fields, design: Design, size: Sizes) -> Block:
@@ -210,9 +244,13 @@ def end_block(fields: Fields, design: Design, size: Sizes) -> Block:
     if narrow != size.hidden:
         squeeze = join(linear("project_out", "head_input", size.hidden, narrow), tensor("narrow", narrow))
     projection = head(
-        narrow, size.vocabulary, tied=tied, bias=design.head_bias,
-        given="narrow" if squeeze else "head_input", softcap=bool(fields.values.get("final_logit_softcapping")),
-    )  # fmt: skip
+        narrow,
+        size.vocabulary,
+        tied=tied,
+        bias=design.head_bias,
+        given="narrow" if squeeze else "head_input",
+        softcap=bool(fields.values.get("final_logit_softcapping", design.softcap)),
+    )
     return output_block(size.hidden, design.norm if has_norm else None, join(squeeze, projection))
 
 
@@ -221,9 +259,14 @@ def assemble(
 ) -> Model:
     """The whole decoder around its body."""
     return describe(
-        fields, family, [input_block(fields, design, size), *body, end_block(fields, design, size)],
-        hidden=size.hidden, layers=size.layers, vocabulary=size.vocabulary, notes=notes,
-    )  # fmt: skip
+        fields,
+        family,
+        [input_block(fields, design, size), *body, end_block(fields, design, size)],
+        hidden=size.hidden,
+        layers=size.layers,
+        vocabulary=size.vocabulary,
+        notes=notes,
+    )
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
@@ -237,7 +280,13 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
 
 def build_assumed(fields: Fields, image_size: int | None = None) -> Model:
     """A decoder of an unknown type whose config has Llama's fields: built as Llama, and said so."""
-    for name in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size"):
+    for name in (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "vocab_size",
+    ):
         fields.integer(name)
     design = DESIGNS["llama"]
     size = sizes(fields, design)

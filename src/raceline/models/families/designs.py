@@ -51,51 +51,122 @@ class Design(msgspec.Struct, frozen=True, kw_only=True):
     windows: Windows = "none"
     pattern: int = 0
     alibi: bool = False
+    score_upcast: bool = True
+    softcap: bool = False
 
 
 _GPT2 = Design(
-    norm="layer", gated=False, activation="gelu_new", qkv_bias=True, out_bias=True, mlp_bias=True,
-    rotary=False, learned_positions=0, tied=True, attention=GPT2_ATTENTION, mlp=GPT2_MLP, dropout=0.1,
-)  # fmt: skip
+    norm="layer",
+    gated=False,
+    activation="gelu_new",
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+    rotary=False,
+    learned_positions=0,
+    tied=True,
+    attention=GPT2_ATTENTION,
+    mlp=GPT2_MLP,
+    dropout=0.1,
+    score_upcast=False,
+)
 _NEOX = Design(
-    norm="layer", arrangement="parallel_two_norms", gated=False, activation="gelu", qkv_bias=True,
-    out_bias=True, mlp_bias=True, attention=NEOX_ATTENTION, mlp=NEOX_MLP,
-)  # fmt: skip
+    norm="layer",
+    arrangement="parallel_two_norms",
+    gated=False,
+    activation="gelu",
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+    attention=NEOX_ATTENTION,
+    mlp=NEOX_MLP,
+)
 _GPTJ = Design(
-    norm="layer", arrangement="parallel", gated=False, activation="gelu_new", mlp_bias=True, head_bias=True,
-    attention=FC_ATTENTION, mlp=FC_MLP._replace(up="fc_in", down="fc_out"),
-)  # fmt: skip
+    norm="layer",
+    arrangement="parallel",
+    gated=False,
+    activation="gelu_new",
+    mlp_bias=True,
+    head_bias=True,
+    attention=FC_ATTENTION,
+    mlp=FC_MLP._replace(up="fc_in", down="fc_out"),
+)
 _OPT = Design(
-    norm="layer", gated=False, activation="relu", qkv_bias=True, out_bias=True, mlp_bias=True, rotary=False,
-    learned_positions=2, tied=True, attention=FC_ATTENTION, mlp=FC_MLP, dropout=0.1,
+    norm="layer",
+    gated=False,
+    activation="relu",
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+    rotary=False,
+    learned_positions=2,
+    tied=True,
+    attention=FC_ATTENTION,
+    mlp=FC_MLP,
+    dropout=0.1,
     flags=("enable_bias", "", "enable_bias"),
-)  # fmt: skip
+)
 _BLOOM = Design(
-    norm="layer", gated=False, activation="bloom_gelu", qkv_bias=True, out_bias=True, mlp_bias=True,
-    rotary=False, tied=True, embedding_norm=True, attention=NEOX_ATTENTION, mlp=NEOX_MLP, alibi=True,
-)  # fmt: skip
+    norm="layer",
+    gated=False,
+    activation="bloom_gelu",
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+    rotary=False,
+    tied=True,
+    embedding_norm=True,
+    attention=NEOX_ATTENTION,
+    mlp=NEOX_MLP,
+    alibi=True,
+)
 _FALCON = Design(
-    norm="layer", arrangement="parallel", gated=False, activation="gelu", tied=True,
-    attention=NEOX_ATTENTION, mlp=NEOX_MLP, flags=("bias", "", "bias"),
-)  # fmt: skip
+    norm="layer",
+    arrangement="parallel",
+    gated=False,
+    activation="gelu",
+    tied=True,
+    attention=NEOX_ATTENTION,
+    mlp=NEOX_MLP,
+    flags=("bias", "", "bias"),
+    score_upcast=False,
+)
 _MPT = Design(
-    norm="layer_no_bias", gated=False, activation="gelu", rotary=False, tied=True, alibi=True,
-    attention=AttentionNames(out="out_proj", fused="Wqkv"), mlp=MlpNames("up_proj", "down_proj", ""),
+    norm="layer_no_bias",
+    gated=False,
+    activation="gelu",
+    rotary=False,
+    tied=True,
+    alibi=True,
+    attention=AttentionNames(out="out_proj", fused="Wqkv"),
+    mlp=MlpNames("up_proj", "down_proj", ""),
     flags=("", "", ""),
-)  # fmt: skip
+)
 _PHI = Design(
-    norm="layer", arrangement="parallel", gated=False, activation="gelu_new", qkv_bias=True, out_bias=True,
-    mlp_bias=True, head_bias=True, attention=AttentionNames(out="dense"), mlp=FC_MLP,
-)  # fmt: skip
+    norm="layer",
+    arrangement="parallel",
+    gated=False,
+    activation="gelu_new",
+    qkv_bias=True,
+    out_bias=True,
+    mlp_bias=True,
+    head_bias=True,
+    attention=AttentionNames(out="dense"),
+    mlp=FC_MLP,
+)
 _GEMMA = Design(norm="rms_gemma", activation="gelu_pytorch_tanh", tied=True)
 _COHERE = Design(
-    norm="layer_fp32", arrangement="parallel", tied=True, qk_norm_flag="use_qk_norm",
-)  # fmt: skip
+    norm="layer_fp32",
+    arrangement="parallel",
+    tied=True,
+    qk_norm_flag="use_qk_norm",
+)
 _OLMO2 = Design(norm="rms_fp32", arrangement="post", qk_norm="full", windows="stated")
 _CHATGLM = Design(
-    attention=NEOX_ATTENTION, mlp=MlpNames("dense_h_to_4h", "dense_4h_to_h", ""),
+    attention=NEOX_ATTENTION,
+    mlp=MlpNames("dense_h_to_4h", "dense_4h_to_h", ""),
     flags=("", "add_qkv_bias", "add_bias_linear"),
-)  # fmt: skip
+)
 
 DESIGNS: dict[str, Design] = {
     "llama": Design(),
@@ -103,13 +174,16 @@ DESIGNS: dict[str, Design] = {
     "ministral": Design(windows="stated"),
     "mosaic_gpt": _MPT,
     "qwen": Design(
-        qkv_bias=True, ffn_divisor=2, attention=AttentionNames(out="c_proj", fused="c_attn"),
-        mlp=MlpNames("w1", "c_proj", "w2"), flags=("", "", ""),
+        qkv_bias=True,
+        ffn_divisor=2,
+        attention=AttentionNames(out="c_proj", fused="c_attn"),
+        mlp=MlpNames("w1", "c_proj", "w2"),
+        flags=("", "", ""),
     ),
     "qwen2": Design(qkv_bias=True, windows="flagged"),
     "qwen3": Design(qk_norm="head", windows="flagged"),
     "gemma": _GEMMA,
-    "gemma2": msgspec.structs.replace(_GEMMA, arrangement="sandwich", windows="alternate"),
+    "gemma2": msgspec.structs.replace(_GEMMA, arrangement="sandwich", windows="alternate", softcap=True),
     "gemma3_text": msgspec.structs.replace(
         _GEMMA, arrangement="sandwich", windows="pattern", pattern=6, qk_norm="head"
     ),
@@ -134,8 +208,15 @@ DESIGNS: dict[str, Design] = {
     "stablelm": Design(norm="layer", flags=("", "use_qkv_bias", "")),
     "stablelm_epoch": Design(norm="layer", flags=("", "use_qkv_bias", "")),
     "starcoder2": Design(
-        norm="layer", gated=False, activation="gelu_pytorch_tanh", qkv_bias=True, out_bias=True,
-        mlp_bias=True, tied=True, mlp=MlpNames("c_fc", "c_proj", ""), windows="stated",
+        norm="layer",
+        gated=False,
+        activation="gelu_pytorch_tanh",
+        qkv_bias=True,
+        out_bias=True,
+        mlp_bias=True,
+        tied=True,
+        mlp=MlpNames("c_fc", "c_proj", ""),
+        windows="stated",
         flags=("use_bias", "", "use_bias"),
     ),
     "cohere": _COHERE,
@@ -163,13 +244,25 @@ DESIGNS: dict[str, Design] = {
     "minicpm": Design(tied=True),
     "helium": Design(),
     "transfo-xl": Design(
-        norm="layer", arrangement="post_add", gated=False, activation="relu", mlp_bias=True, tied=True,
-        final_norm=False, rotary=False, attention=AttentionNames(out="o_net", fused="qkv_net"),
-        mlp=FC_MLP, dropout=0.1, flags=("", "", ""),
+        norm="layer",
+        arrangement="post_add",
+        gated=False,
+        activation="relu",
+        mlp_bias=True,
+        tied=True,
+        final_norm=False,
+        rotary=False,
+        attention=AttentionNames(out="o_net", fused="qkv_net"),
+        mlp=FC_MLP,
+        dropout=0.1,
+        flags=("", "", ""),
     ),
     "palm": Design(
-        norm="layer_no_bias", arrangement="parallel", tied=True, flags=("", "", ""),
+        norm="layer_no_bias",
+        arrangement="parallel",
+        tied=True,
+        flags=("", "", ""),
     ),
-}  # fmt: skip
+}
 """By model_type. Sources: the modelling files of transformers, and for internlm, baichuan, chatglm and
 qwen the code beside their published weights. PaLM: arXiv:2204.02311, section 2."""

@@ -62,20 +62,25 @@ ENCODERS: dict[str, EncoderDesign] = {
     "ernie": EncoderDesign(types=2),
     "electra": EncoderDesign(types=2, pooler=False),
     "distilbert": EncoderDesign(
-        pooler=False, attention=AttentionNames("q_lin", "k_lin", "v_lin", "out_lin"),
+        pooler=False,
+        attention=AttentionNames("q_lin", "k_lin", "v_lin", "out_lin"),
         mlp=MlpNames("lin1", "lin2", ""),
     ),
     "mpnet": EncoderDesign(relative_buckets=32, attention=AttentionNames("q", "k", "v", "o")),
     "albert": EncoderDesign(types=2, shares_layer=True, dropout=0.0),
     "deberta": EncoderDesign(pooler=False),
     "deberta-v2": EncoderDesign(pooler=False),
-}  # fmt: skip
+}
 
 
 def _sizes(fields: Fields) -> Sizes:
     """DistilBERT names its sizes otherwise."""
-    names = {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads",
-             "hidden_dim": "intermediate_size"}  # fmt: skip
+    names = {
+        "dim": "hidden_size",
+        "n_layers": "num_hidden_layers",
+        "n_heads": "num_attention_heads",
+        "hidden_dim": "intermediate_size",
+    }
     values = {names.get(name, name): value for name, value in fields.values.items()}
     return sizes(Fields({"vocab_size": 30522, **values}, fields.where), DESIGNS["gpt2"])
 
@@ -90,17 +95,29 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     is_deberta = kind.startswith("deberta")
     mixer = _deberta_mixer(fields, size, kind) if is_deberta else _bert_mixer(design, size)
     body = layer(
-        "layer", size.hidden, mixer, _bert_mlp(fields, design, size), arrangement="post_add",
-        norm_kind="layer", dropped=dropped, repeat=size.layers,
-    )  # fmt: skip
+        "layer",
+        size.hidden,
+        mixer,
+        _bert_mlp(fields, design, size),
+        arrangement="post_add",
+        norm_kind="layer",
+        dropped=dropped,
+        repeat=size.layers,
+    )
     blocks = [_input(fields, design, size, dropped, kind), *_shared(body, design.shares_layer)]
     if design.pooler:
         blocks.append(_pooler(size.hidden))
     return describe(
-        fields, "encoder", blocks, objective="masked", hidden=size.hidden, layers=size.layers,
-        vocabulary=size.vocabulary, notes=("models.encoder_without_head",),
+        fields,
+        "encoder",
+        blocks,
+        objective="masked",
+        hidden=size.hidden,
+        layers=size.layers,
+        vocabulary=size.vocabulary,
+        notes=("models.encoder_without_head",),
         seq_len=min(512, fields.integer("max_position_embeddings", default=512)),
-    )  # fmt: skip
+    )
 
 
 def _shared(body: Block, is_shared: bool) -> list[Block]:
@@ -115,8 +132,15 @@ def _shared(body: Block, is_shared: bool) -> list[Block]:
 
 
 def _bert_mixer(design: EncoderDesign, size: Sizes) -> Make:
-    heads = Heads(query=size.heads, kv=size.kv_heads, dim=size.head_dim, causal=False, rotary=False,
-                  has_bias=design.relative_buckets > 0)  # fmt: skip
+    heads = Heads(
+        query=size.heads,
+        kv=size.kv_heads,
+        dim=size.head_dim,
+        causal=False,
+        rotary=False,
+        has_bias=design.relative_buckets > 0,
+        score_upcast=False,
+    )
 
     def make(given: str, out: str) -> Part:
         return attention(given, size.hidden, heads, bias=_BIASED, names=design.attention, out=out)
@@ -128,8 +152,16 @@ def _bert_mlp(fields: Fields, design: EncoderDesign, size: Sizes) -> Make:
     kind = fields.text("hidden_act", "activation", default="gelu")
 
     def make(given: str, out: str) -> Part:
-        return mlp(given, size.hidden, size.inner, activation_kind=kind, gated=False, bias=True,
-                   names=design.mlp, out=out)  # fmt: skip
+        return mlp(
+            given,
+            size.hidden,
+            size.inner,
+            activation_kind=kind,
+            gated=False,
+            bias=True,
+            names=design.mlp,
+            out=out,
+        )
 
     return make
 
@@ -140,9 +172,11 @@ def _input(fields: Fields, design: EncoderDesign, size: Sizes, dropped: float, k
     types = fields.integer("type_vocab_size", default=design.types, minimum=0)
     has_positions = fields.flag("position_biased_input", default=design.positions)
     length = fields.integer("max_position_embeddings", default=512)
-    relative = elementwise(
-        "relative_positions", 0, 0, parameters=design.relative_buckets * size.heads
-    ) if design.relative_buckets else None  # fmt: skip
+    relative = (
+        elementwise("relative_positions", 0, 0, parameters=design.relative_buckets * size.heads)
+        if design.relative_buckets
+        else None
+    )
     return block(
         "embedding",
         embedding("word_embeddings", size.vocabulary, width),
@@ -152,11 +186,12 @@ def _input(fields: Fields, design: EncoderDesign, size: Sizes, dropped: float, k
         norm("embedding_norm", "embedded", "normed", width),
         dropout("embedding_dropout", width, dropped),
         linear("embedding_projection", "normed", width, size.hidden, bias=kind in ("electra", "albert"))
-        if width != size.hidden else None,
+        if width != size.hidden
+        else None,
         relative,
         _relative_table(fields, size) if kind.startswith("deberta") else None,
         role="input",
-    )  # fmt: skip
+    )
 
 
 def _pooler(hidden: int) -> Block:
@@ -187,16 +222,26 @@ def _relative_table(fields: Fields, size: Sizes) -> Part | None:
     normed = "layer_norm" in fields.text("norm_rel_ebd", default="none")
     own = elementwise("rel_embeddings_norm", 0, 0, parameters=2 * size.hidden) if normed else None
     convolved = fields.integer("conv_kernel_size", default=0, minimum=0)
-    convolution = elementwise(
-        "convolution", 0, 0, parameters=size.hidden * (size.hidden * convolved + 3)
-    ) if convolved else None  # fmt: skip
+    convolution = (
+        elementwise("convolution", 0, 0, parameters=size.hidden * (size.hidden * convolved + 3))
+        if convolved
+        else None
+    )
     return join(table, own, convolution)
 
 
 def _deberta_mixer(fields: Fields, size: Sizes, kind: str) -> Make:
     """Disentangled attention (arXiv:2006.03654): content to position and position to content beside
     content to content. The projections of the position table run once a batch and are left out of FLOPs."""
-    heads = Heads(query=size.heads, kv=size.kv_heads, dim=size.head_dim, causal=False, rotary=False, has_bias=True)
+    heads = Heads(
+        query=size.heads,
+        kv=size.kv_heads,
+        dim=size.head_dim,
+        causal=False,
+        rotary=False,
+        has_bias=True,
+        score_upcast=False,
+    )
     positions = fixed(2.0 * _span(fields))
     terms = fields.values.get("pos_att_type") or []
     terms = terms.split("|") if isinstance(terms, str) else list(terms)
@@ -206,14 +251,32 @@ def _deberta_mixer(fields: Fields, size: Sizes, kind: str) -> Make:
     if is_relative and not shares:
         own += (size.hidden * size.hidden + (size.hidden if kind == "deberta-v2" else 0)) * ("c2p" in terms)
         own += (size.hidden * size.hidden + size.hidden) * ("p2c" in terms)
-    names = _BERT_ATTENTION if kind == "deberta" else AttentionNames("query_proj", "key_proj", "value_proj", "dense")
+    names = (
+        _BERT_ATTENTION
+        if kind == "deberta"
+        else AttentionNames("query_proj", "key_proj", "value_proj", "dense")
+    )
 
     def make(given: str, out: str) -> Part:
         extra = [
-            Part((Attention(name=term, heads=size.heads, kv_heads=size.heads, head_dim=size.head_dim, value_dim=0,
-                            kv_rows=positions, causal=False),))
-            for term in terms if is_relative
-        ]  # fmt: skip
+            Part(
+                (
+                    Attention(
+                        name=term,
+                        heads=size.heads,
+                        kv_heads=size.heads,
+                        head_dim=size.head_dim,
+                        value_dim=0,
+                        kv_rows=positions,
+                        causal=False,
+                        score_copies=0.0,
+                        score_upcast=False,
+                    ),
+                )
+            )
+            for term in terms
+            if is_relative
+        ]
         biased = (True, kind == "deberta-v2", True, True)
         return join(
             attention(given, size.hidden, heads, bias=biased, names=names, out=out),
@@ -237,46 +300,115 @@ def _build_modern(fields: Fields) -> Model:
         return lambda given, out: attention(given, size.hidden, heads, names=names, out=out)
 
     def feed(given: str, out: str) -> Part:
-        return mlp(given, size.hidden, size.inner, activation_kind="gelu", names=MlpNames("Wi", "mlp.Wo", ""), out=out)
+        return mlp(
+            given,
+            size.hidden,
+            size.inner,
+            activation_kind="gelu",
+            names=MlpNames("Wi", "mlp.Wo", ""),
+            out=out,
+        )
 
-    blocks = [block(
-        "embedding", embedding("tok_embeddings", size.vocabulary, size.hidden), tensor("embedded", size.hidden),
-        norm("embedding_norm", "embedded", "first", size.hidden, kind="layer_no_bias"),
-        rotary_tables(size.head_dim), role="input",
-    )]  # fmt: skip
+    blocks = [
+        block(
+            "embedding",
+            embedding("tok_embeddings", size.vocabulary, size.hidden),
+            tensor("embedded", size.hidden),
+            norm("embedding_norm", "embedded", "first", size.hidden, kind="layer_no_bias"),
+            rotary_tables(size.head_dim),
+            role="input",
+        )
+    ]
     for (window, has_norm), count in grouped(kinds):
         built = layer(
-            f"layer.window{window}" if window else "layer", size.hidden, mixer(window), feed,
-            norm_kind="layer_no_bias", repeat=count,
-        )  # fmt: skip
+            f"layer.window{window}" if window else "layer",
+            size.hidden,
+            mixer(window),
+            feed,
+            norm_kind="layer_no_bias",
+            repeat=count,
+        )
         # the first layer reads the embedding's norm and has none of its own before attention
-        blocks.append(built if has_norm else msgspec.structs.replace(
-            built, ops=tuple(op for op in built.ops if op.name != "attention_norm")
-        ))  # fmt: skip
-    blocks.append(block("output", tensor("last", size.hidden),
-                        norm("final_norm", "last", "out", size.hidden, kind="layer_no_bias"), role="output"))  # fmt: skip
-    return describe(fields, "encoder", blocks, objective="masked", hidden=size.hidden, layers=size.layers,
-                    vocabulary=size.vocabulary, notes=("models.encoder_without_head",))  # fmt: skip
+        blocks.append(
+            built
+            if has_norm
+            else msgspec.structs.replace(
+                built, ops=tuple(op for op in built.ops if op.name != "attention_norm")
+            )
+        )
+    blocks.append(
+        block(
+            "output",
+            tensor("last", size.hidden),
+            norm("final_norm", "last", "out", size.hidden, kind="layer_no_bias"),
+            role="output",
+        )
+    )
+    return describe(
+        fields,
+        "encoder",
+        blocks,
+        objective="masked",
+        hidden=size.hidden,
+        layers=size.layers,
+        vocabulary=size.vocabulary,
+        notes=("models.encoder_without_head",),
+    )
 
 
 def plain_layers(
-    hidden: int, inner: int, heads: int, layers: int, rows: Extent = TOKENS, *, activation: str = "gelu",
-    arrangement: Arrangement = "pre", component: str = "", dropped: float = 0.0, name: str = "layer",
-    gated: bool = False, norm_kind: str = "layer", fused: bool = False, window: int | None = None,
-    key_bias: bool = True, bias: bool = True, rotary: bool = False,
-) -> Block:  # fmt: skip
+    hidden: int,
+    inner: int,
+    heads: int,
+    layers: int,
+    rows: Extent = TOKENS,
+    *,
+    activation: str = "gelu",
+    arrangement: Arrangement = "pre",
+    component: str = "",
+    dropped: float = 0.0,
+    name: str = "layer",
+    gated: bool = False,
+    norm_kind: str = "layer",
+    fused: bool = False,
+    window: int | None = None,
+    key_bias: bool = True,
+    bias: bool = True,
+    rotary: bool = False,
+) -> Block:
     """Encoder layers with biases, as vision and speech towers have them."""
-    shape = Heads(query=heads, kv=heads, dim=hidden // heads, causal=False, rotary=rotary, window=window)
+    shape = Heads(
+        query=heads,
+        kv=heads,
+        dim=hidden // heads,
+        causal=False,
+        rotary=rotary,
+        window=window,
+        score_upcast=False,
+    )
     names = AttentionNames(out="proj", fused="qkv") if fused else AttentionNames(out="out_proj")
     feed_names = MlpNames() if gated else MlpNames("fc1", "fc2", "")
     return layer(
-        name, hidden,
-        lambda given, out: attention(given, hidden, shape, rows=rows, bias=(bias, key_bias and bias, bias, bias),
-                                     names=names, out=out),
-        lambda given, out: mlp(given, hidden, inner, activation_kind=activation, gated=gated, bias=bias,
-                               rows=rows, names=feed_names, out=out),
-        arrangement=arrangement, norm_kind=norm_kind, rows=rows, dropped=dropped, repeat=layers,
+        name,
+        hidden,
+        lambda given, out: attention(
+            given, hidden, shape, rows=rows, bias=(bias, key_bias and bias, bias, bias), names=names, out=out
+        ),
+        lambda given, out: mlp(
+            given,
+            hidden,
+            inner,
+            activation_kind=activation,
+            gated=gated,
+            bias=bias,
+            rows=rows,
+            names=feed_names,
+            out=out,
+        ),
+        arrangement=arrangement,
+        norm_kind=norm_kind,
+        rows=rows,
+        dropped=dropped,
+        repeat=layers,
         component=component,
-    )  # fmt: skip
-
-
+    )

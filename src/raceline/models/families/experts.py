@@ -44,13 +44,18 @@ def experts(given: str, out: str, width: int, spec: Experts, rows: Extent = TOKE
         tensor("expert_input", width, visits),
         _routed(width, spec, rows, visits),
         elementwise(
-            "combine", 2.0 * width, width, rows=visits,
-            keeps=("expert_input",) if spec.scales_input else ("expert_out",),
+            "combine",
+            2.0 * width,
+            width,
+            rows=visits,
+            keeps=("expert_input",) if spec.scales_input else ("expert_out", "expert_weighted"),
         ),
+        # the sum over a token's experts keeps its addends, for their shape alone
+        tensor("expert_weighted", width, visits, eager=True),
         tensor("expert_out", width, visits),
         _shared(given, width, spec, rows) if spec.shared else None,
         tensor(out, width, rows),
-    )  # fmt: skip
+    )
 
 
 def _router(given: str, width: int, spec: Experts, rows: Extent) -> Part:
@@ -71,29 +76,43 @@ def _routed(width: int, spec: Experts, rows: Extent, visits: Extent) -> Part:
         between = gate(spec.activation, "expert", spec.inner, visits)
     else:
         between = join(
-            elementwise("expert_activation", spec.inner, spec.inner, keeps=("expert_up",), rows=visits, split=True),
+            elementwise(
+                "expert_activation", spec.inner, spec.inner, keeps=("expert_up",), rows=visits, split=True
+            ),
             tensor("expert_hidden", spec.inner, visits, split=True),
         )
     down = _matmul("experts.down_proj", "expert_hidden", spec.inner, width, spec, rows, row=True)
     return join(*projections, *made, between, down)
 
 
-def _matmul(
-    name: str, given: str, k: int, n: int, spec: Experts, rows: Extent, row: bool = False
-) -> Part:
+def _matmul(name: str, given: str, k: int, n: int, spec: Experts, rows: Extent, row: bool = False) -> Part:
     op = Matmul(
-        name=name, rows=rows, k=k, n=n, bias=spec.bias, split="row" if row else "column",
-        experts=spec.count, experts_per_token=float(spec.visited), keeps_for_weight=(given,),
-    )  # fmt: skip
+        name=name,
+        rows=rows,
+        k=k,
+        n=n,
+        bias=spec.bias,
+        split="row" if row else "column",
+        experts=spec.count,
+        experts_per_token=float(spec.visited),
+        keeps_for_weight=(given,),
+    )
     return Part((op,))
 
 
 def _shared(given: str, width: int, spec: Experts, rows: Extent) -> Part:
     names = MlpNames("shared_expert.up_proj", "shared_expert.down_proj", "shared_expert.gate_proj")
     network = mlp(
-        given, width, spec.shared, rows=rows, names=names if spec.gated else LLAMA_MLP, prefix="shared",
-        out="shared_out", activation_kind=spec.activation, gated=spec.gated,
-    )  # fmt: skip
+        given,
+        width,
+        spec.shared,
+        rows=rows,
+        names=names if spec.gated else LLAMA_MLP,
+        prefix="shared",
+        out="shared_out",
+        activation_kind=spec.activation,
+        gated=spec.gated,
+    )
     if not spec.shared_gate:
         return network
     return join(

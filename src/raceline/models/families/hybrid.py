@@ -21,7 +21,7 @@ from raceline.models.families.decoder import (
 from raceline.models.families.designs import DESIGNS, Design
 from raceline.models.families.experts import experts
 from raceline.models.families.layers import Part, elementwise, join, linear, norm, tensor
-from raceline.models.families.moe import MoeDesign, experts_of
+from raceline.models.families.moe import MoeDesign, experts_maker, experts_of
 from raceline.models.families.transformer import Make, grouped, layer
 from raceline.models.fields import Fields
 from raceline.models.graph import Block, Convolution, Model, Scan
@@ -49,25 +49,32 @@ class StateSpace(NamedTuple):
 def state_space(fields: Fields, hidden: int) -> StateSpace:
     """Read them under any of the names in use."""
     expand = fields.number("mamba_expand", "expand", default=2.0)
-    heads = fields.integer("mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads", default=0, minimum=0)
+    heads = fields.integer(
+        "mamba_n_heads", "mamba_num_heads", "n_mamba_heads", "num_heads", default=0, minimum=0
+    )
     kind = fields.text("model_type", default="mamba")
     is_first = kind in ("mamba", "falcon_mamba", "jamba", "zamba")
     dim = fields.integer("mamba_d_head", "mamba_head_dim", "mamba_headdim", "head_dim", default=64)
-    inner = fields.integer("mamba_d_ssm", "intermediate_size" if kind in ("mamba", "falcon_mamba") else "mamba_d_ssm",
-                           default=None)  # fmt: skip
+    inner = fields.integer(
+        "mamba_d_ssm",
+        "intermediate_size" if kind in ("mamba", "falcon_mamba") else "mamba_d_ssm",
+        default=None,
+    )
     if inner is None:
         inner = heads * dim if heads and not is_first else int(expand * hidden)
     rank = fields.values.get("mamba_dt_rank", fields.values.get("time_step_rank", "auto"))
     return StateSpace(
         inner=inner,
-        state=fields.integer("mamba_d_state", "ssm_state_size", "state_size", default=16 if is_first else 128),
+        state=fields.integer(
+            "mamba_d_state", "ssm_state_size", "state_size", default=16 if is_first else 128
+        ),
         kernel=fields.integer("mamba_d_conv", "conv_kernel", default=4),
         rank=rank if isinstance(rank, int) and rank > 0 else math.ceil(hidden / 16),
         heads=0 if is_first else heads or max(1, inner // dim),
         groups=fields.integer("mamba_n_groups", "mamba_ngroups", "n_groups", default=1),
         conv_bias=fields.flag("mamba_conv_bias", "use_conv_bias", default=True),
         bias=fields.flag("mamba_proj_bias", "use_bias"),
-        gated_norm=not is_first and fields.flag("mamba_rms_norm", default=True),
+        gated_norm=not is_first and fields.flag("mamba_rms_norm", default=kind != "falcon_h1"),
         inner_norms=kind == "jamba",
     )
 
@@ -79,49 +86,74 @@ def mamba(given: str, out: str, hidden: int, spec: StateSpace) -> Part:
 
 
 def _convolution(spec: StateSpace, channels: int) -> Part:
-    op = Convolution(name="conv1d", k=spec.kernel, n=channels, groups=channels, bias=spec.conv_bias,
-                     input_elements=float(channels), keeps=("mixed",))  # fmt: skip
+    op = Convolution(
+        name="conv1d",
+        k=spec.kernel,
+        n=channels,
+        groups=channels,
+        bias=spec.conv_bias,
+        input_elements=float(channels),
+        keeps=("mixed",),
+    )
     return join(Part((op,)), tensor("convolved", channels, split=True))
 
 
 def _mamba1(given: str, out: str, hidden: int, spec: StateSpace) -> Part:
     scan = Scan(
-        name="scan", inner=spec.inner, state=spec.state, parameters=spec.inner * spec.state + spec.inner,
-        state_width=spec.inner * (spec.state + spec.kernel), keeps=("convolved", "delta", "selected", "mixed_gate"),
-    )  # fmt: skip
+        name="scan",
+        inner=spec.inner,
+        state=spec.state,
+        parameters=spec.inner * spec.state + spec.inner,
+        state_width=spec.inner * (spec.state + spec.kernel),
+        keeps=("convolved", "delta", "selected", "mixed_gate"),
+    )
     width = spec.rank + 2 * spec.state
     norms = elementwise("inner_norms", width, width, parameters=width) if spec.inner_norms else None
     return join(
         linear("in_proj", given, hidden, 2 * spec.inner, bias=spec.bias, split="column"),
-        tensor("mixed", spec.inner, split=True), tensor("mixed_gate", spec.inner, split=True),
+        tensor("mixed", spec.inner, split=True),
+        tensor("mixed_gate", spec.inner, split=True),
         _convolution(spec, spec.inner),
-        linear("x_proj", "convolved", spec.inner, width, split="row", out="selected"), norms,
+        linear("x_proj", "convolved", spec.inner, width, split="row", out="selected"),
+        norms,
         linear("dt_proj", "selected", spec.rank, spec.inner, bias=True, split="column", out="delta"),
-        Part((scan,)), tensor("scanned", spec.inner, split=True),
+        Part((scan,)),
+        tensor("scanned", spec.inner, split=True),
         linear("out_proj", "scanned", spec.inner, hidden, bias=spec.bias, split="row", out=out),
-    )  # fmt: skip
+    )
 
 
 def _mamba2(given: str, out: str, hidden: int, spec: StateSpace) -> Part:
     channels = spec.inner + 2 * spec.groups * spec.state
     scan = Scan(
-        name="scan", inner=spec.inner, state=spec.state, parameters=3 * spec.heads,
-        state_width=spec.inner * spec.state + channels * spec.kernel, keeps=("convolved", "delta", "scanned"),
-    )  # fmt: skip
-    gate = join(
-        norm("gated_norm", "scanned", "normed", spec.inner, kind="rms", split=True),
-        elementwise("gate", 2.0 * spec.inner, spec.inner, keeps=("mixed_gate", "scanned"), split=True),
-    ) if spec.gated_norm else elementwise(
-        "gate", 2.0 * spec.inner, spec.inner, keeps=("mixed_gate", "scanned"), split=True
-    )  # fmt: skip
+        name="scan",
+        inner=spec.inner,
+        state=spec.state,
+        parameters=3 * spec.heads,
+        state_width=spec.inner * spec.state + channels * spec.kernel,
+        keeps=("convolved", "delta", "scanned"),
+    )
+    gate = (
+        join(
+            norm("gated_norm", "scanned", "normed", spec.inner, kind="rms", split=True),
+            elementwise("gate", 2.0 * spec.inner, spec.inner, keeps=("mixed_gate", "scanned"), split=True),
+        )
+        if spec.gated_norm
+        else elementwise("gate", 2.0 * spec.inner, spec.inner, keeps=("mixed_gate", "scanned"), split=True)
+    )
     last = "normed" if spec.gated_norm else "gated"
     return join(
         linear("in_proj", given, hidden, spec.inner + channels + spec.heads, bias=spec.bias, split="column"),
-        tensor("mixed", channels, split=True), tensor("mixed_gate", spec.inner, split=True),
-        tensor("delta", spec.heads, split=True), _convolution(spec, channels),
-        Part((scan,)), tensor("scanned", spec.inner, split=True), gate, tensor("gated", spec.inner, split=True),
+        tensor("mixed", channels, split=True),
+        tensor("mixed_gate", spec.inner, split=True),
+        tensor("delta", spec.heads, split=True),
+        _convolution(spec, channels),
+        Part((scan,)),
+        tensor("scanned", spec.inner, split=True),
+        gate,
+        tensor("gated", spec.inner, split=True),
         linear("out_proj", last, spec.inner, hidden, bias=spec.bias, split="row", out=out),
-    )  # fmt: skip
+    )
 
 
 def _mamba_maker(fields: Fields, hidden: int) -> Make:
@@ -134,7 +166,9 @@ def build_mamba(fields: Fields, image_size: int | None = None) -> Model:
     hidden = fields.integer("hidden_size", "d_model")
     layers = fields.integer("num_hidden_layers", "n_layer", maximum=10_000)
     size = Sizes(hidden, layers, 1, 1, hidden, hidden, fields.integer("vocab_size"))
-    design = msgspec.structs.replace(_LLAMA, rotary=False, tied=fields.text("model_type", default="") != "mamba2")
+    design = msgspec.structs.replace(
+        _LLAMA, rotary=False, tied=fields.text("model_type", default="") != "mamba2"
+    )
     body = [layer("layer.mamba", hidden, _mamba_maker(fields, hidden), None, repeat=layers)]
     return assemble(fields, design, "hybrid", body, size)
 
@@ -149,9 +183,11 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     size = sizes(fields, _LLAMA)
     is_jamba_like = kind in ("jamba", "granitemoehybrid", "nemotron_h")
     design = msgspec.structs.replace(
-        _LLAMA, rotary=not is_jamba_like, gated=kind != "nemotron_h",
+        _LLAMA,
+        rotary=not is_jamba_like,
+        gated=kind != "nemotron_h",
         activation="relu2" if kind == "nemotron_h" else "silu",
-    )  # fmt: skip
+    )
     body = _BODIES[kind](fields, design, size)
     return assemble(fields, design, "hybrid", body, size)
 
@@ -162,16 +198,24 @@ def _alternating(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     routed = dense
     if fields.integer("num_experts", "num_local_experts", default=0, minimum=0) > 1:
         spec = experts_of(fields, MoeDesign())
-        routed = lambda given, out: experts(given, out, size.hidden, spec)
+        routed = experts_maker(spec, size.hidden)
     elif fields.values.get("shared_intermediate_size"):
         dense = routed = mlp_maker(fields, design, size.hidden, fields.integer("shared_intermediate_size"))
-    mixers = {"mamba": _mamba_maker(fields, size.hidden), "attention": attention_maker(fields, design, size, None)}
+    mixers = {
+        "mamba": _mamba_maker(fields, size.hidden),
+        "attention": attention_maker(fields, design, size, None),
+    }
     kinds = zip(_mixers(fields, size.layers), _experts(fields, size.layers), strict=True)
     return [
-        layer(f"layer.{mixer}" + (".experts" if has_experts and routed is not dense else ""), size.hidden,
-              mixers[mixer], routed if has_experts else dense, repeat=count)
+        layer(
+            f"layer.{mixer}" + (".experts" if has_experts and routed is not dense else ""),
+            size.hidden,
+            mixers[mixer],
+            routed if has_experts else dense,
+            repeat=count,
+        )
         for (mixer, has_experts), count in grouped(list(kinds))
-    ]  # fmt: skip
+    ]
 
 
 def _mixers(fields: Fields, layers: int) -> list[str]:
@@ -182,14 +226,20 @@ def _mixers(fields: Fields, layers: int) -> list[str]:
     indices = fields.items("attn_layer_indices", default=None)
     if indices is not None:
         return ["attention" if index in indices else "mamba" for index in range(layers)]
-    period, offset = fields.integer("attn_layer_period", default=8), fields.integer("attn_layer_offset", default=4, minimum=0)
+    period, offset = (
+        fields.integer("attn_layer_period", default=8),
+        fields.integer("attn_layer_offset", default=4, minimum=0),
+    )
     return ["attention" if index % period == offset else "mamba" for index in range(layers)]
 
 
 def _experts(fields: Fields, layers: int) -> list[bool]:
     if fields.text("model_type", default="") != "jamba":
         return [True] * layers
-    period, offset = fields.integer("expert_layer_period", default=2), fields.integer("expert_layer_offset", default=1, minimum=0)
+    period, offset = (
+        fields.integer("expert_layer_period", default=2),
+        fields.integer("expert_layer_offset", default=1, minimum=0),
+    )
     return [index % period == offset for index in range(layers)]
 
 
@@ -198,10 +248,17 @@ def _nemotron(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     larger models route in a narrower space, between a shared pair of projections."""
     pattern = fields.text("hybrid_override_pattern", default="")
     if len(pattern) != size.layers or set(pattern) - set("M*-E"):
-        raise InputError("models.pattern_wrong", field=fields.where + "hybrid_override_pattern",
-                         given=pattern[:60], layers=size.layers)  # fmt: skip
-    makers = {"M": _mamba_maker(fields, size.hidden), "*": attention_maker(fields, design, size, None),
-              "-": mlp_maker(fields, design, size.hidden, size.inner)}  # fmt: skip
+        raise InputError(
+            "models.pattern_wrong",
+            field=fields.where + "hybrid_override_pattern",
+            given=pattern[:60],
+            layers=size.layers,
+        )
+    makers = {
+        "M": _mamba_maker(fields, size.hidden),
+        "*": attention_maker(fields, design, size, None),
+        "-": mlp_maker(fields, design, size.hidden, size.inner),
+    }
     if "E" in pattern:
         makers["E"] = _nemotron_experts(fields, size)
     names = {"M": "mamba", "*": "attention", "-": "mlp", "E": "experts"}
@@ -236,34 +293,51 @@ def _nemotron_experts(fields: Fields, size: Sizes) -> Make:
 def _side_by_side(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     """Falcon-H1: attention and a mixer read the same norm, and both are added."""
     attend, mix = attention_maker(fields, design, size, None), _mamba_maker(fields, size.hidden)
-    return [layer(
-        "layer", size.hidden, lambda given, out: join(attend(given, out), mix(given, "mamba_out")),
-        mlp_maker(fields, design, size.hidden, size.inner), repeat=size.layers,
-    )]  # fmt: skip
+    return [
+        layer(
+            "layer",
+            size.hidden,
+            lambda given, out: join(attend(given, out), mix(given, "mamba_out")),
+            mlp_maker(fields, design, size.hidden, size.inner),
+            repeat=size.layers,
+        )
+    ]
 
 
 def _zamba(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     """Zamba: mixers, and one attention block, whose weights are shared, every few layers; it reads the
     layer's input beside the embedding, at twice the width."""
     hidden = size.hidden
-    wide = size._replace(hidden=2 * hidden, head_dim=fields.integer("attention_head_dim", default=2 * hidden // size.heads))
+    wide = size._replace(
+        hidden=2 * hidden, head_dim=fields.integer("attention_head_dim", default=2 * hidden // size.heads)
+    )
     period = fields.integer("attn_layer_period", "hybrid_layer_period", default=6)
     uses = len(fields.items("hybrid_layer_ids", default=list(range(period, size.layers, period))))
     owned = fields.integer("num_mem_blocks", default=1)
     shared = layer(
-        "layer.shared_attention", 2 * hidden, attention_maker(fields, design, wide, None),
-        mlp_maker(fields, design, 2 * hidden, size.inner), repeat=min(owned, uses) or 1,
-    )  # fmt: skip
+        "layer.shared_attention",
+        2 * hidden,
+        attention_maker(fields, design, wide, None),
+        mlp_maker(fields, design, 2 * hidden, size.inner),
+        repeat=min(owned, uses) or 1,
+    )
     blocks = [layer("layer.mamba", hidden, _mamba_maker(fields, hidden), None, repeat=size.layers), shared]
     if uses > owned:
         again = tuple(msgspec.structs.replace(op, tied=True) for op in shared.ops)
-        blocks.append(msgspec.structs.replace(shared, name="layer.shared_attention.again", ops=again,
-                                              repeat=uses - owned))  # fmt: skip
+        blocks.append(
+            msgspec.structs.replace(
+                shared, name="layer.shared_attention.again", ops=again, repeat=uses - owned
+            )
+        )
     return blocks
 
 
 _BODIES = {
-    "jamba": _alternating, "bamba": _alternating, "granitemoehybrid": _alternating, "nemotron_h": _nemotron,
-    "falcon_h1": _side_by_side, "zamba": _zamba, "zamba2": _zamba,
-}  # fmt: skip
-
+    "jamba": _alternating,
+    "bamba": _alternating,
+    "granitemoehybrid": _alternating,
+    "nemotron_h": _nemotron,
+    "falcon_h1": _side_by_side,
+    "zamba": _zamba,
+    "zamba2": _zamba,
+}

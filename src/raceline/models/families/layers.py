@@ -60,12 +60,6 @@ def tensor(
     return Part((), (Tensor(name, width, rows, element, split, eager),))
 
 
-def upcast(name: str, width: float, rows: Extent = TOKENS, split: bool = False) -> Part:
-    """The bytes by which an fp32 copy exceeds the 16-bit tensor that a fused kernel keeps in its place:
-    two an element, stated as fp32 elements of half the width."""
-    return tensor(name, width / 2.0, rows, "fp32", split, eager=True)
-
-
 def linear(
     name: str,
     given: str,
@@ -81,32 +75,40 @@ def linear(
 ) -> Part:
     """A projection of `given` (kept for the weight's gradient only) from k to n."""
     op = Matmul(
-        name=name, rows=rows, k=k, n=n, bias=bias, split=split, quantisable=quantisable, tied=tied,
+        name=name,
+        rows=rows,
+        k=k,
+        n=n,
+        bias=bias,
+        split=split,
+        quantisable=quantisable,
+        tied=tied,
         keeps_for_weight=(given,),
-    )  # fmt: skip
+    )
     return join(Part((op,)), tensor(out, n, rows, split=split == "column") if out else None)
 
 
 class NormKind(NamedTuple):
-    """How a normalisation is written: `upcasts` its input to fp32, then keeps `hat` (the normalised
-    input, for the weight's gradient) in this element type; None where one kernel does it all."""
+    """How a normalisation is written. `upcasts`: fp32 elements kept per element of its input, beyond the
+    input itself: half a one where a single fp32 copy stands
+    in its place: two bytes more than the 16-bit input that a fused kernel keeps. `hat`: the
+    element type of the normalised input, kept for the weight's gradient; None where one kernel does it."""
 
     style: str
-    upcasts: bool = False
+    upcasts: float = 0.0
     hat: ElementType | None = None
-    keeps_both: bool = False
     bias: bool = False
 
 
 NORMS: dict[str, NormKind] = {
     "layer": NormKind("layer", bias=True),
     "layer_no_bias": NormKind("layer"),
-    "layer_fp32": NormKind("layer", upcasts=True, hat="fp32"),
-    "layer_plain": NormKind("layer", upcasts=True),
-    "rms": NormKind("rms", upcasts=True, hat="activation"),
-    "rms_fp32": NormKind("rms", upcasts=True, hat="fp32"),
-    "rms_gemma": NormKind("rms", upcasts=True, hat="fp32"),
-    "rms_t5": NormKind("rms", upcasts=True, hat="activation", keeps_both=True),
+    "layer_fp32": NormKind("layer", upcasts=1.5, hat="fp32"),
+    "layer_plain": NormKind("layer", upcasts=0.5),
+    "rms": NormKind("rms", upcasts=0.5, hat="activation"),
+    "rms_fp32": NormKind("rms", upcasts=0.5, hat="fp32"),
+    "rms_gemma": NormKind("rms", upcasts=0.5, hat="fp32"),
+    "rms_t5": NormKind("rms", upcasts=1.0, hat="activation"),
 }
 
 
@@ -130,15 +132,19 @@ def norm(
     tensors = [tensor(f"{out}_statistics", statistics * per_position, rows, "fp32", split)]
     if spec.upcasts:
         keeps.append(f"{out}_upcast")
-        full = tensor(f"{out}_upcast", whole, rows, "fp32", split, eager=True)
-        tensors.append(full if spec.keeps_both else upcast(f"{out}_upcast", whole, rows, split))
+        tensors.append(tensor(f"{out}_upcast", whole * spec.upcasts, rows, "fp32", split, eager=True))
     if spec.hat:
         tensors.append(tensor(f"{out}_hat", whole, rows, spec.hat, split, eager=True))
     op = Norm(
-        name=name, rows=rows.scaled(per_position), style=spec.style, width=width,  # type: ignore[arg-type]
-        weight=kind != "layer_plain", bias=spec.bias, keeps=tuple(keeps),
+        name=name,
+        rows=rows.scaled(per_position),
+        style=spec.style,
+        width=width,  # type: ignore[arg-type]
+        weight=kind != "layer_plain",
+        bias=spec.bias,
+        keeps=tuple(keeps),
         keeps_for_weight=(f"{out}_hat",) if spec.hat else (),
-    )  # fmt: skip
+    )
     return join(Part((op,)), *tensors, tensor(out, whole, rows, split=split))
 
 
@@ -155,9 +161,19 @@ def elementwise(
 ) -> Part:
     """Memory traffic of `reads` + `writes` elements a position."""
     return Part(
-        (Elementwise(name=name, rows=rows, reads=reads, writes=writes, keeps=keeps, split=split,
-                     keeps_for_weight=keeps_for_weight, parameters=parameters),)
-    )  # fmt: skip
+        (
+            Elementwise(
+                name=name,
+                rows=rows,
+                reads=reads,
+                writes=writes,
+                keeps=keeps,
+                split=split,
+                keeps_for_weight=keeps_for_weight,
+                parameters=parameters,
+            ),
+        )
+    )
 
 
 def residual(name: str, width: int, out: str, rows: Extent = TOKENS) -> Part:
@@ -215,6 +231,7 @@ class MlpNames(NamedTuple):
 
 LLAMA_MLP = MlpNames()
 
+
 def mlp(
     given: str,
     width: int,
@@ -262,6 +279,8 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     cache_width: int | None = None
     qk_norm: str | None = None
     norm_kind: str = "rms"
+    score_upcast: bool = True
+    score_copies: float = 1.0
 
 
 class AttentionNames(NamedTuple):
@@ -275,6 +294,7 @@ class AttentionNames(NamedTuple):
 
 
 LLAMA_ATTENTION = AttentionNames()
+
 
 def attention(
     given: str,
@@ -335,10 +355,21 @@ def attend(
     value_dim = heads.value_dim or heads.dim
     keeps = tuple(f"{prefix}_{name}" for name in ("q", "k", "v", "core", "logsumexp"))
     op = Attention(
-        name=prefix, rows=rows, kv_rows=kv_rows, heads=heads.query, kv_heads=heads.kv,
-        head_dim=heads.dim, value_dim=value_dim, causal=heads.causal, window=heads.window,
-        cache_width=cached, has_bias=heads.has_bias, keeps=keeps + extra,
-    )  # fmt: skip
+        name=prefix,
+        rows=rows,
+        kv_rows=kv_rows,
+        heads=heads.query,
+        kv_heads=heads.kv,
+        head_dim=heads.dim,
+        value_dim=value_dim,
+        causal=heads.causal,
+        window=heads.window,
+        cache_width=cached,
+        has_bias=heads.has_bias,
+        keeps=keeps + extra,
+        score_upcast=heads.score_upcast,
+        score_copies=heads.score_copies,
+    )
     return join(
         tensor(f"{prefix}_q", heads.query * heads.dim, rows, split=True),
         tensor(f"{prefix}_k", heads.kv * heads.dim, kv_rows, split=True),
@@ -359,7 +390,15 @@ def _qk_norm(heads: Heads, rows: Extent, kv_rows: Extent, prefix: str) -> Part |
         raw = f"{prefix}_{side}_raw"
         parts += [
             tensor(raw, heads.dim * count, at, split=True),
-            norm(f"{side}_norm", raw, f"{prefix}_{side}_normed", width, kind=heads.norm_kind, rows=at,
-                 per_position=groups, split=True),
-        ]  # fmt: skip
+            norm(
+                f"{side}_norm",
+                raw,
+                f"{prefix}_{side}_normed",
+                width,
+                kind=heads.norm_kind,
+                rows=at,
+                per_position=groups,
+                split=True,
+            ),
+        ]
     return join(*parts)

@@ -53,7 +53,7 @@ def latent_attention(given: str, out: str, width: int, heads: int, spec: Latent,
         tensor("expanded_keys", heads * spec.plain, split=True, eager=True),
         attend(shape, TOKENS, TOKENS, cached=spec.rank + spec.rotary, extra=("expanded_keys",)),
         linear("o_proj", "attention_core", heads * spec.value, width, bias=bias, split="row", out=out),
-    )  # fmt: skip
+    )
 
 
 def _queries(given: str, width: int, n: int, spec: Latent, bias: bool) -> Part:

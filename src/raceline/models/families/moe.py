@@ -45,8 +45,13 @@ MOE_DESIGNS: dict[str, MoeDesign] = {
         decoder=Design(windows="pattern", pattern=4), always_shared=True, scales_input=True
     ),
     "gpt_oss": MoeDesign(
-        decoder=Design(norm="rms_fp32", qkv_bias=True, out_bias=True, windows="alternate"), expert_bias=True,
-        router_bias=True, sinks=True, activation="clamped_swiglu",
+        decoder=Design(
+            norm="rms_fp32", qkv_bias=True, out_bias=True, windows="alternate", score_upcast=False
+        ),
+        expert_bias=True,
+        router_bias=True,
+        sinks=True,
+        activation="clamped_swiglu",
     ),
     "granitemoe": MoeDesign(),
     "granitemoeshared": MoeDesign(),
@@ -61,7 +66,7 @@ MOE_DESIGNS: dict[str, MoeDesign] = {
     "glm4_moe": MoeDesign(decoder=Design(flags=("", "attention_bias", ""), qk_norm_flag="use_qk_norm")),
     "hunyuan_v1_moe": MoeDesign(decoder=Design(qk_norm="head")),
     "ernie4_5_moe": MoeDesign(decoder=msgspec.structs.replace(DESIGNS["ernie4_5"], mlp=FUSED_MLP)),
-}  # fmt: skip
+}
 """By model_type; source: the modelling files of transformers."""
 
 
@@ -74,8 +79,14 @@ def experts_of(fields: Fields, design: MoeDesign) -> Experts:
     shared = fields.integer(
         "shared_expert_intermediate_size", "shared_intermediate_size", default=0, minimum=0
     )
-    shared = shared or inner * fields.integer("n_shared_experts", "moe_num_shared_experts", "num_shared_expert",
-                                              default=int(design.always_shared), minimum=0, maximum=1000)  # fmt: skip
+    shared = shared or inner * fields.integer(
+        "n_shared_experts",
+        "moe_num_shared_experts",
+        "num_shared_expert",
+        default=int(design.always_shared),
+        minimum=0,
+        maximum=1000,
+    )
     count = nested.integer(
         "num_local_experts", "n_routed_experts", "num_experts", "moe_num_experts", maximum=100_000
     )
@@ -126,7 +137,11 @@ def _with_sinks(make: Make, heads: int) -> Make:
 
 
 def expert_blocks(
-    fields: Fields, design: MoeDesign, size: Sizes, mixer_of: dict[int | None, Make], per_layer: list[int | None]
+    fields: Fields,
+    design: MoeDesign,
+    size: Sizes,
+    mixer_of: dict[int | None, Make],
+    per_layer: list[int | None],
 ) -> list[Block]:
     """The body: layers by their window and by whether they have experts."""
     decoder, spec = design.decoder, experts_of(fields, design)
@@ -137,11 +152,15 @@ def expert_blocks(
     return [
         layer(
             ("layer.experts" if has_experts else "layer.dense") + (f".window{window}" if window else ""),
-            size.hidden, mixer_of[window], routed if has_experts else dense,
-            arrangement=arrangement(fields, decoder), norm_kind=decoder.norm, repeat=count,
+            size.hidden,
+            mixer_of[window],
+            routed if has_experts else dense,
+            arrangement=arrangement(fields, decoder),
+            norm_kind=decoder.norm,
+            repeat=count,
         )
         for (window, has_experts), count in grouped(kinds)
-    ]  # fmt: skip
+    ]
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
@@ -163,5 +182,3 @@ def _flattened(fields: Fields) -> Fields:
         return fields
     inner = fields.part("ffn_config").integer("ffn_hidden_size")
     return Fields({"intermediate_size": inner, **fields.values}, fields.where)
-
-

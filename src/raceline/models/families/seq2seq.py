@@ -43,20 +43,37 @@ def _memory_block(width: int, norm_kind: str | None, rows: Extent = TOKENS) -> B
     one tensor for its weights."""
     final = norm("final_norm", "last", "memory", width, kind=norm_kind, rows=rows) if norm_kind else None
     return block(
-        "encoder.final", tensor("last", width, rows) if final else tensor("memory", width, rows), final,
-        elementwise("memory", 0, 0, keeps_for_weight=("memory",), rows=rows), role="input", component="encoder",
-    )  # fmt: skip
+        "encoder.final",
+        tensor("last", width, rows) if final else tensor("memory", width, rows),
+        final,
+        elementwise("memory", 0, 0, keeps_for_weight=("memory",), rows=rows),
+        role="input",
+        component="encoder",
+    )
 
 
 def _attention_maker(
-    width: int, heads: Heads, names: AttentionNames, bias: tuple[bool, bool, bool, bool], rows: Extent,
-    memory_rows: Extent | None = None, prefix: str = "attention",
-) -> Make:  # fmt: skip
+    width: int,
+    heads: Heads,
+    names: AttentionNames,
+    bias: tuple[bool, bool, bool, bool],
+    rows: Extent,
+    memory_rows: Extent | None = None,
+    prefix: str = "attention",
+) -> Make:
     def make(given: str, out: str) -> Part:
         return attention(
-            given, width, heads, rows=rows, memory="memory" if memory_rows else "", memory_rows=memory_rows,
-            bias=bias, names=names, prefix=prefix, out=out,
-        )  # fmt: skip
+            given,
+            width,
+            heads,
+            rows=rows,
+            memory="memory" if memory_rows else "",
+            memory_rows=memory_rows,
+            bias=bias,
+            names=names,
+            prefix=prefix,
+            out=out,
+        )
 
     return make
 
@@ -68,11 +85,22 @@ def build_t5(fields: Fields, image_size: int | None = None) -> Model:
     layers = fields.integer("num_layers", maximum=10_000)
     decoder_layers = fields.integer("num_decoder_layers", default=layers, maximum=10_000)
     vocabulary = fields.integer("vocab_size")
-    shape = Heads(query=heads, kv=heads, dim=dim, causal=False, rotary=False, has_bias=True)
-    causal = Heads(query=heads, kv=heads, dim=dim, rotary=False, has_bias=True)
-    cross = Heads(query=heads, kv=heads, dim=dim, causal=False, rotary=False, cache_width=2 * heads * dim)
+    shape = Heads(
+        query=heads, kv=heads, dim=dim, causal=False, rotary=False, has_bias=True, score_upcast=False
+    )
+    causal = Heads(query=heads, kv=heads, dim=dim, rotary=False, has_bias=True, score_upcast=False)
+    cross = Heads(
+        query=heads,
+        kv=heads,
+        dim=dim,
+        causal=False,
+        rotary=False,
+        cache_width=2 * heads * dim,
+        score_upcast=False,
+    )
     none = (False, False, False, False)
     dropped = fields.number("dropout_rate", default=0.1)
+    is_mt5 = fields.text("model_type", default="t5") in ("mt5", "umt5")
     is_umt5 = fields.text("model_type", default="t5") == "umt5"
     buckets = fields.integer("relative_attention_num_buckets", default=32) * heads
 
@@ -81,42 +109,77 @@ def build_t5(fields: Fields, image_size: int | None = None) -> Model:
         gated = kind.startswith("gated-")
         activation = {"gated-gelu": "gelu_new", "gelu": "gelu"}.get(kind, kind.removeprefix("gated-"))
         return lambda given, out: join(
-            mlp(given, width, inner, activation_kind=activation, gated=gated, rows=rows,
-                names=_T5_GATED if gated else _T5_PLAIN, out=out),
+            mlp(
+                given,
+                width,
+                inner,
+                activation_kind=activation,
+                gated=gated,
+                rows=rows,
+                names=_T5_GATED if gated else _T5_PLAIN,
+                out=out,
+            ),
             dropout("hidden_dropout", inner, dropped, rows),
-        )  # fmt: skip
+        )
 
     def stack(name: str, rows: Extent, count: int) -> Block:
         is_decoder = name == "decoder"
         between = _attention_maker(width, cross, _T5_ATTENTION, none, TARGETS, TOKENS, "cross")
         return layer(
-            f"{name}.layer", width,
-            _attention_maker(width, causal if is_decoder else shape, _T5_ATTENTION, none, rows), feed(rows),
-            norm_kind="rms_t5", rows=rows, dropped=dropped, repeat=count, component=name,
+            f"{name}.layer",
+            width,
+            _attention_maker(width, causal if is_decoder else shape, _T5_ATTENTION, none, rows),
+            feed(rows),
+            norm_kind="rms_t5",
+            rows=rows,
+            dropped=dropped,
+            repeat=count,
+            component=name,
             between=(between, "cross") if is_decoder else None,
-        )  # fmt: skip
+        )
 
     def positions(count: int) -> Part:
         return elementwise("relative_attention_bias", 0, 0, parameters=buckets * (count if is_umt5 else 1))
 
     blocks = [
-        block("encoder.embedding", embedding("shared", vocabulary, width), positions(layers), role="input",
-              component="encoder"),
+        block(
+            "encoder.embedding",
+            embedding("shared", vocabulary, width),
+            positions(layers),
+            role="input",
+            component="encoder",
+        ),
         stack("encoder", TOKENS, layers),
         _memory_block(width, "rms_t5"),
-        block("decoder.embedding", embedding("shared", vocabulary, width, rows=TARGETS, tied=True),
-              positions(decoder_layers), role="input", component="decoder"),
+        block(
+            "decoder.embedding",
+            embedding("shared", vocabulary, width, rows=TARGETS, tied=True),
+            positions(decoder_layers),
+            role="input",
+            component="decoder",
+        ),
         stack("decoder", TARGETS, decoder_layers),
         output_block(
-            width, "rms_t5",
-            head(width, vocabulary, tied=fields.flag("tie_word_embeddings", default=True), rows=TARGETS),
-            rows=TARGETS, component="decoder",
+            width,
+            "rms_t5",
+            head(
+                width, vocabulary, tied=fields.flag("tie_word_embeddings", default=not is_mt5), rows=TARGETS
+            ),
+            rows=TARGETS,
+            component="decoder",
         ),
-    ]  # fmt: skip
+    ]
     return describe(
-        fields, "seq2seq", blocks, objective="seq2seq", seq_len=_DEFAULT_LENGTH,
-        target_len=_DEFAULT_LENGTH, hidden=width, layers=layers + decoder_layers, vocabulary=vocabulary,
-    )  # fmt: skip
+        fields,
+        "seq2seq",
+        blocks,
+        objective="seq2seq",
+        seq_len=_DEFAULT_LENGTH,
+        target_len=_DEFAULT_LENGTH,
+        hidden=width,
+        layers=layers + decoder_layers,
+        vocabulary=vocabulary,
+    )
 
 
 class _Bart(NamedTuple):
@@ -155,23 +218,51 @@ def _stack_sizes(fields: Fields, side: str) -> _Stack:
 
 
 def _decoder_layers(
-    width: int, stack: _Stack, memory_rows: Extent, arrangement: Arrangement, dropped: float, activation: str,
+    width: int,
+    stack: _Stack,
+    memory_rows: Extent,
+    arrangement: Arrangement,
+    dropped: float,
+    activation: str,
     key_bias: bool = True,
-) -> Block:  # fmt: skip
+) -> Block:
     """Decoder layers with cross-attention and biases everywhere (Whisper: not on keys)."""
     dim = width // stack.heads
     bias = (True, key_bias, True, True)
-    causal = Heads(query=stack.heads, kv=stack.heads, dim=dim, rotary=False)
-    cross = Heads(query=stack.heads, kv=stack.heads, dim=dim, causal=False, rotary=False, cache_width=2 * width)
+    causal = Heads(query=stack.heads, kv=stack.heads, dim=dim, rotary=False, score_upcast=False)
+    cross = Heads(
+        query=stack.heads,
+        kv=stack.heads,
+        dim=dim,
+        causal=False,
+        rotary=False,
+        cache_width=2 * width,
+        score_upcast=False,
+    )
     names = AttentionNames(out="out_proj")
     return layer(
-        "decoder.layer", width, _attention_maker(width, causal, names, bias, TARGETS),
-        lambda given, out: mlp(given, width, stack.inner, activation_kind=activation, gated=False, bias=True,
-                               rows=TARGETS, names=MlpNames("fc1", "fc2", ""), out=out),
+        "decoder.layer",
+        width,
+        _attention_maker(width, causal, names, bias, TARGETS),
+        lambda given, out: mlp(
+            given,
+            width,
+            stack.inner,
+            activation_kind=activation,
+            gated=False,
+            bias=True,
+            rows=TARGETS,
+            names=MlpNames("fc1", "fc2", ""),
+            out=out,
+        ),
         between=(_attention_maker(width, cross, names, bias, TARGETS, memory_rows, "cross"), "cross"),
-        arrangement=arrangement, norm_kind="layer", rows=TARGETS, dropped=dropped, repeat=stack.layers,
+        arrangement=arrangement,
+        norm_kind="layer",
+        rows=TARGETS,
+        dropped=dropped,
+        repeat=stack.layers,
         component="decoder",
-    )  # fmt: skip
+    )
 
 
 def build_bart(fields: Fields, image_size: int | None = None) -> Model:
@@ -188,29 +279,54 @@ def build_bart(fields: Fields, image_size: int | None = None) -> Model:
             f"{side}.embedding",
             embedding("shared", vocabulary, width, rows=rows, tied=side == "decoder"),
             embedding("embed_positions", longest + spec.positions, width, rows=rows, split=False)
-            if spec.positions is not None else None,
+            if spec.positions is not None
+            else None,
             tensor("embedded", width, rows),
-            norm("layernorm_embedding", "embedded", "first", width, rows=rows) if spec.embedding_norm else None,
+            norm("layernorm_embedding", "embedded", "first", width, rows=rows)
+            if spec.embedding_norm
+            else None,
             dropout("embedding_dropout", width, dropped, rows),
-            role="input", component=side,
-        )  # fmt: skip
+            role="input",
+            component=side,
+        )
 
     encoder = sides["encoder"]
     blocks = [
         opening("encoder", TOKENS),
-        plain_layers(width, encoder.inner, encoder.heads, encoder.layers, activation=activation,
-                     arrangement=spec.arrangement, component="encoder", dropped=dropped, name="encoder.layer"),
+        plain_layers(
+            width,
+            encoder.inner,
+            encoder.heads,
+            encoder.layers,
+            activation=activation,
+            arrangement=spec.arrangement,
+            component="encoder",
+            dropped=dropped,
+            name="encoder.layer",
+        ),
         _memory_block(width, "layer" if spec.final_norm else None),
         opening("decoder", TARGETS),
         _decoder_layers(width, sides["decoder"], TOKENS, spec.arrangement, dropped, activation),
-        output_block(width, "layer" if spec.final_norm else None,
-                     head(width, vocabulary, tied=True, rows=TARGETS), rows=TARGETS, component="decoder"),
-    ]  # fmt: skip
+        output_block(
+            width,
+            "layer" if spec.final_norm else None,
+            head(width, vocabulary, tied=True, rows=TARGETS),
+            rows=TARGETS,
+            component="decoder",
+        ),
+    ]
     length = min(longest, _DEFAULT_LENGTH)
     return describe(
-        fields, "seq2seq", blocks, objective="seq2seq", seq_len=length,
-        target_len=length, hidden=width, layers=encoder.layers + sides["decoder"].layers, vocabulary=vocabulary,
-    )  # fmt: skip
+        fields,
+        "seq2seq",
+        blocks,
+        objective="seq2seq",
+        seq_len=length,
+        target_len=length,
+        hidden=width,
+        layers=encoder.layers + sides["decoder"].layers,
+        vocabulary=vocabulary,
+    )
 
 
 def build_whisper(fields: Fields, image_size: int | None = None) -> Model:
@@ -225,37 +341,88 @@ def build_whisper(fields: Fields, image_size: int | None = None) -> Model:
     dropped = fields.number("dropout", default=0.0)
     blocks = [
         _whisper_stem(width, mels, rows, frames),
-        plain_layers(width, encoder.inner, encoder.heads, encoder.layers, rows, activation=activation,
-                     component="encoder", dropped=dropped, name="encoder.layer", key_bias=False),
+        plain_layers(
+            width,
+            encoder.inner,
+            encoder.heads,
+            encoder.layers,
+            rows,
+            activation=activation,
+            component="encoder",
+            dropped=dropped,
+            name="encoder.layer",
+            key_bias=False,
+        ),
         _memory_block(width, "layer", rows),
-        block("decoder.embedding", embedding("embed_tokens", vocabulary, width, rows=TARGETS),
-              embedding("embed_positions", targets, width, rows=TARGETS, split=False), role="input",
-              component="decoder"),
+        block(
+            "decoder.embedding",
+            embedding("embed_tokens", vocabulary, width, rows=TARGETS),
+            embedding("embed_positions", targets, width, rows=TARGETS, split=False),
+            role="input",
+            component="decoder",
+        ),
         _decoder_layers(width, decoder, rows, "pre", dropped, activation, key_bias=False),
-        output_block(width, "layer", head(width, vocabulary, tied=True, rows=TARGETS, name="proj_out"),
-                     rows=TARGETS, component="decoder"),
-    ]  # fmt: skip
+        output_block(
+            width,
+            "layer",
+            head(width, vocabulary, tied=True, rows=TARGETS, name="proj_out"),
+            rows=TARGETS,
+            component="decoder",
+        ),
+    ]
     return describe(
-        fields, "seq2seq", blocks, objective="seq2seq", unit="sample", seq_len=0, target_len=targets,
-        hidden=width, layers=encoder.layers + decoder.layers, vocabulary=vocabulary, max_seq_len=targets,
-    )  # fmt: skip
+        fields,
+        "seq2seq",
+        blocks,
+        objective="seq2seq",
+        unit="sample",
+        seq_len=0,
+        target_len=targets,
+        hidden=width,
+        layers=encoder.layers + decoder.layers,
+        vocabulary=vocabulary,
+        max_seq_len=targets,
+    )
 
 
 def _whisper_stem(width: int, mels: int, rows: Extent, frames: int) -> Block:
     """Two convolutions of width 3, the second with stride 2; positions are a fixed table."""
     double = rows.scaled(2.0)
     convolutions = (
-        Convolution(name="conv1", rows=double, k=3 * mels, n=width, bias=True, input_elements=mels,
-                    keeps_for_weight=("mel",)),
-        Convolution(name="conv2", rows=rows, k=3 * width, n=width, bias=True, input_elements=2.0 * width,
-                    keeps=("wide_hidden",)),
-    )  # fmt: skip
+        Convolution(
+            name="conv1",
+            rows=double,
+            k=3 * mels,
+            n=width,
+            bias=True,
+            input_elements=mels,
+            keeps_for_weight=("mel",),
+        ),
+        Convolution(
+            name="conv2",
+            rows=rows,
+            k=3 * width,
+            n=width,
+            bias=True,
+            input_elements=2.0 * width,
+            keeps=("wide_hidden",),
+        ),
+    )
     return block(
         "encoder.stem",
-        join(tensor("mel", mels, double), Part(convolutions[:1]), tensor("wide", width, double),
-             elementwise("gelu1", width, width, keeps=("wide",), rows=double), tensor("wide_hidden", width, double)),
-        join(Part(convolutions[1:]), tensor("narrow", width, rows),
-             elementwise("gelu2", width, width, keeps=("narrow",), rows=rows)),
+        join(
+            tensor("mel", mels, double),
+            Part(convolutions[:1]),
+            tensor("wide", width, double),
+            elementwise("gelu1", width, width, keeps=("wide",), rows=double),
+            tensor("wide_hidden", width, double),
+        ),
+        join(
+            Part(convolutions[1:]),
+            tensor("narrow", width, rows),
+            elementwise("gelu2", width, width, keeps=("narrow",), rows=rows),
+        ),
         elementwise("embed_positions", width, width, rows=rows, parameters=frames * width),
-        role="input", component="encoder",
-    )  # fmt: skip
+        role="input",
+        component="encoder",
+    )

@@ -24,19 +24,32 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     hidden, layers = fields.integer("hidden_size"), fields.integer("num_hidden_layers", maximum=10_000)
     stable = fields.flag("do_stable_layer_norm")
     body = plain_layers(
-        hidden, fields.integer("intermediate_size"), fields.integer("num_attention_heads"), layers,
-        arrangement="pre" if stable else "post_add", dropped=fields.number("hidden_dropout", default=0.1),
-    )  # fmt: skip
+        hidden,
+        fields.integer("intermediate_size"),
+        fields.integer("num_attention_heads"),
+        layers,
+        arrangement="pre" if stable else "post_add",
+        dropped=fields.number("hidden_dropout", default=0.1),
+    )
     vocabulary = fields.integer("vocab_size", default=32)
     output = block(
-        "output", tensor("last", hidden), linear("lm_head", "last", hidden, vocabulary, bias=True, quantisable=False),
-        loss(vocabulary), role="output",
-    )  # fmt: skip
+        "output",
+        tensor("last", hidden),
+        linear("lm_head", "last", hidden, vocabulary, bias=True, quantisable=False),
+        loss(vocabulary),
+        role="output",
+    )
     return describe(
-        fields, "encoder", [_feature_extractor(fields), _projection(fields, hidden), body, output],
-        objective="classify", unit="sample", seq_len=_TEN_SECONDS, hidden=hidden, layers=layers,
+        fields,
+        "encoder",
+        [_feature_extractor(fields), _projection(fields, hidden), body, output],
+        objective="classify",
+        unit="sample",
+        seq_len=_TEN_SECONDS,
+        hidden=hidden,
+        layers=layers,
         vocabulary=vocabulary,
-    )  # fmt: skip
+    )
 
 
 def _feature_extractor(fields: Fields) -> Block:
@@ -50,8 +63,15 @@ def _feature_extractor(fields: Fields) -> Block:
     before = 1
     for index, (kernel, width) in enumerate(zip(kernels, widths, strict=True)):
         rows = TOKENS.scaled(prod(strides[index + 1 :]))
-        op = Convolution(name=f"conv{index}", rows=rows, k=kernel * before, n=width, bias=bias,
-                         input_elements=float(strides[index] * before), keeps_for_weight=(f"wave{index}",))  # fmt: skip
+        op = Convolution(
+            name=f"conv{index}",
+            rows=rows,
+            k=kernel * before,
+            n=width,
+            bias=bias,
+            input_elements=float(strides[index] * before),
+            keeps_for_weight=(f"wave{index}",),
+        )
         given = f"conv{index}_out"
         parts += [Part((op,)), tensor(given, width, rows)]
         if every:
@@ -60,8 +80,10 @@ def _feature_extractor(fields: Fields) -> Block:
             group = Norm(name="group_norm", rows=rows, style="group", width=width, bias=True, keeps=(given,))
             parts += [Part((group,)), tensor("conv0_normed", width, rows)]
         act = f"conv{index}_normed" if every or index == 0 else given
-        parts += [elementwise(f"gelu{index}", width, width, keeps=(act,), rows=rows),
-                  tensor(f"wave{index + 1}", width, rows)]  # fmt: skip
+        parts += [
+            elementwise(f"gelu{index}", width, width, keeps=(act,), rows=rows),
+            tensor(f"wave{index + 1}", width, rows),
+        ]
         before = width
     return block("feature_extractor", *parts, role="input")
 
@@ -69,16 +91,31 @@ def _feature_extractor(fields: Fields) -> Block:
 def _projection(fields: Fields, hidden: int) -> Block:
     """Norm and projection of the features, and positions by a grouped convolution with weight norm."""
     width = fields.items("conv_dim", default=[512], longest=64)[-1]
-    kernel, groups = fields.integer("num_conv_pos_embeddings", default=128), fields.integer("num_conv_pos_embedding_groups", default=16)
-    positions = Convolution(name="pos_conv", k=kernel * hidden // groups, n=hidden, groups=groups, bias=True,
-                            keeps_for_weight=("projected",))  # fmt: skip
+    kernel, groups = (
+        fields.integer("num_conv_pos_embeddings", default=128),
+        fields.integer("num_conv_pos_embedding_groups", default=16),
+    )
+    positions = Convolution(
+        name="pos_conv",
+        k=kernel * hidden // groups,
+        n=hidden,
+        groups=groups,
+        bias=True,
+        keeps_for_weight=("projected",),
+    )
     return block(
-        "projection", tensor("features", width), norm("feature_norm", "features", "normed", width),
-        linear("projection", "normed", width, hidden, bias=True, out="projected"), Part((positions,)),
-        tensor("positions", hidden), elementwise("gelu", hidden, hidden, keeps=("positions",), parameters=kernel),
-        elementwise("masked_spec_embed", 0, 0, parameters=hidden), tensor("embedded", hidden),
-        norm("encoder_norm", "embedded", "first", hidden), role="input",
-    )  # fmt: skip
+        "projection",
+        tensor("features", width),
+        norm("feature_norm", "features", "normed", width),
+        linear("projection", "normed", width, hidden, bias=True, out="projected"),
+        Part((positions,)),
+        tensor("positions", hidden),
+        elementwise("gelu", hidden, hidden, keeps=("positions",), parameters=kernel),
+        elementwise("masked_spec_embed", 0, 0, parameters=hidden),
+        tensor("embedded", hidden),
+        norm("encoder_norm", "embedded", "first", hidden),
+        role="input",
+    )
 
 
 def _build_spectrogram(fields: Fields) -> Model:
@@ -90,18 +127,44 @@ def _build_spectrogram(fields: Fields) -> Model:
     wide = (frames - patch) // fields.integer("time_stride", default=10) + 1
     patches, rows = fixed(max(1, high * wide)), fixed(max(1, high * wide) + 2)
     labels = fields.integer("num_labels", default=527)
-    stem = Convolution(name="patch_embedding", rows=patches, k=patch * patch, n=hidden, bias=True,
-                       keeps_for_weight=("patches",))  # fmt: skip
+    stem = Convolution(
+        name="patch_embedding",
+        rows=patches,
+        k=patch * patch,
+        n=hidden,
+        bias=True,
+        keeps_for_weight=("patches",),
+    )
     first = block(
-        "embedding", tensor("patches", patch * patch, patches), Part((stem,)),
-        elementwise("positions", hidden, hidden, rows=rows, parameters=int(rows.fixed + 2) * hidden), role="input",
-    )  # fmt: skip
-    body = plain_layers(hidden, fields.integer("intermediate_size"), fields.integer("num_attention_heads"), layers, rows)
+        "embedding",
+        tensor("patches", patch * patch, patches),
+        Part((stem,)),
+        elementwise("positions", hidden, hidden, rows=rows, parameters=int(rows.fixed + 2) * hidden),
+        role="input",
+    )
+    body = plain_layers(
+        hidden, fields.integer("intermediate_size"), fields.integer("num_attention_heads"), layers, rows
+    )
     output = block(
-        "output", tensor("last", hidden, rows), norm("final_norm", "last", "normed", hidden, rows=rows),
-        join(tensor("pooled", hidden, SAMPLE), norm("classifier_norm", "pooled", "head_input", hidden, rows=SAMPLE)),
+        "output",
+        tensor("last", hidden, rows),
+        norm("final_norm", "last", "normed", hidden, rows=rows),
+        join(
+            tensor("pooled", hidden, SAMPLE),
+            norm("classifier_norm", "pooled", "head_input", hidden, rows=SAMPLE),
+        ),
         linear("classifier", "head_input", hidden, labels, rows=SAMPLE, bias=True, quantisable=False),
-        loss(labels, SAMPLE), role="output",
-    )  # fmt: skip
-    return describe(fields, "encoder", [first, body, output], objective="classify", unit="sample", seq_len=0,
-                    hidden=hidden, layers=layers, vocabulary=labels)  # fmt: skip
+        loss(labels, SAMPLE),
+        role="output",
+    )
+    return describe(
+        fields,
+        "encoder",
+        [first, body, output],
+        objective="classify",
+        unit="sample",
+        seq_len=0,
+        hidden=hidden,
+        layers=layers,
+        vocabulary=labels,
+    )

@@ -109,16 +109,27 @@ def embedding(
 ) -> Part:
     """A table that tokens (or positions) look up; its gradient needs the ids."""
     return Part(
-        (Embedding(name=name, rows=rows, entries=entries, width=width, split="row" if split else "none",
-                   keeps_for_weight=(f"{name}_ids",) if split else (), tied=tied),),
+        (
+            Embedding(
+                name=name,
+                rows=rows,
+                entries=entries,
+                width=width,
+                split="row" if split else "none",
+                keeps_for_weight=(f"{name}_ids",) if split else (),
+                tied=tied,
+            ),
+        ),
         tensor(f"{name}_ids", 1, rows, "int64").tensors,
-    )  # fmt: skip
+    )
 
 
 def rotary_tables(width: int) -> Part:
     """The cosines and sines that all layers share."""
-    return join(elementwise("rotary_tables", 0, 2.0 * width, keeps=("rotary_tables",)),
-                tensor("rotary_tables", 2.0 * width))  # fmt: skip
+    return join(
+        elementwise("rotary_tables", 0, 2.0 * width, keeps=("rotary_tables",)),
+        tensor("rotary_tables", 2.0 * width),
+    )
 
 
 def head(
@@ -136,18 +147,27 @@ def head(
     activations' type, a float copy that lives while the loss is computed, and the log-softmax, which
     stays for backward. A tied head holds no weights of its own."""
     projection = linear(
-        name, given, width, vocabulary, rows=rows, bias=bias and not tied, split="column", quantisable=False,
-        tied=tied, out="logits",
-    )  # fmt: skip
+        name,
+        given,
+        width,
+        vocabulary,
+        rows=rows,
+        bias=bias and not tied,
+        split="column",
+        quantisable=False,
+        tied=tied,
+        out="logits",
+    )
     own_bias = elementwise("head_bias", vocabulary, vocabulary, rows=rows, parameters=vocabulary, split=True)
     return join(
         projection,
         own_bias if bias and tied else None,
         elementwise("softcap", vocabulary, vocabulary, keeps=("softcapped",), rows=rows, split=True)
-        if softcap else None,
+        if softcap
+        else None,
         tensor("softcapped", vocabulary, rows, split=True, eager=True) if softcap else None,
         loss(vocabulary, rows),
-    )  # fmt: skip
+    )
 
 
 def loss(classes: int, rows: Extent = TOKENS) -> Part:
@@ -179,11 +199,22 @@ def grouped(layers: Sequence[Any]) -> list[tuple[Any, int]]:
 
 
 _PRECISIONS = {
-    "bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "half": "fp16", "float": "fp32",
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "fp32",
+    "half": "fp16",
+    "float": "fp32",
     "float8_e4m3fn": "fp8",
-}  # fmt: skip
+}
 _DEFAULT_SEQ_LEN = 2048
-LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len", "max_sequence_length", "seq_length")
+LENGTHS = (
+    "max_position_embeddings",
+    "n_positions",
+    "n_ctx",
+    "max_seq_len",
+    "max_sequence_length",
+    "seq_length",
+)
 
 
 def describe(fields: Fields, family: str, blocks: Sequence[Block], **rest: Any) -> Model:

@@ -57,8 +57,10 @@ def _two_layers(fields: Fields, tower: Tower, width: int) -> Part:
 def _one_layer(bias: bool) -> Project:
     def project(fields: Fields, tower: Tower, width: int) -> Part:
         rows = fixed(tower.positions)
-        return join(tensor("image", tower.width, rows),
-                    linear("linear", "image", tower.width, width, rows=rows, bias=bias))  # fmt: skip
+        return join(
+            tensor("image", tower.width, rows),
+            linear("linear", "image", tower.width, width, rows=rows, bias=bias),
+        )
 
     return project
 
@@ -78,11 +80,13 @@ def _intern(fields: Fields, tower: Tower, width: int) -> Part:
     ratio = fields.number("downsample_ratio", default=0.5)
     wide, rows = round(tower.width / ratio**2), fixed(tower.positions * ratio**2)
     return join(
-        tensor("folded", wide, rows), norm("layer_norm", "folded", "normed", wide, rows=rows),
+        tensor("folded", wide, rows),
+        norm("layer_norm", "folded", "normed", wide, rows=rows),
         linear("linear_1", "normed", wide, width, rows=rows, bias=True, out="hidden"),
-        elementwise("gelu", width, width, keeps=("hidden",), rows=rows), tensor("activated", width, rows),
+        elementwise("gelu", width, width, keeps=("hidden",), rows=rows),
+        tensor("activated", width, rows),
         linear("linear_2", "activated", width, width, rows=rows, bias=True),
-    )  # fmt: skip
+    )
 
 
 def _folded(fields: Fields, tower: Tower, width: int) -> Part:
@@ -96,9 +100,17 @@ def _perceiver(fields: Fields, tower: Tower, width: int) -> Part:
     """Idefics 2's: a gated network into the text width, then latents that attend to the image."""
     part = fields.part("perceiver_config", default=Fields({}))
     latents = part.integer("resampler_n_latents", default=64)
-    depth, count = part.integer("resampler_depth", default=3, maximum=100), part.integer("resampler_n_heads", default=16)
-    heads = Heads(query=count, kv=part.integer("num_key_value_heads", default=4), causal=False, rotary=False,
-                  dim=part.integer("resampler_head_dim", default=96))  # fmt: skip
+    depth, count = (
+        part.integer("resampler_depth", default=3, maximum=100),
+        part.integer("resampler_n_heads", default=16),
+    )
+    heads = Heads(
+        query=count,
+        kv=part.integer("num_key_value_heads", default=4),
+        causal=False,
+        rotary=False,
+        dim=part.integer("resampler_head_dim", default=96),
+    )
     rows, seen = fixed(latents), fixed(latents + tower.positions)
     inner = fields.part("text_config").integer("intermediate_size")
     whole = mlp("image", tower.width, inner, rows=fixed(tower.positions), out_width=width, prefix="connector")
@@ -106,17 +118,27 @@ def _perceiver(fields: Fields, tower: Tower, width: int) -> Part:
         join(
             norm("input_latents_norm", "latents", f"latents{index}", width, rows=rows),
             norm("input_context_norm", "context", f"context{index}", width, rows=fixed(tower.positions)),
-            attention(f"latents{index}", width, heads, rows=rows, memory=f"context{index}", memory_rows=seen,
-                      prefix=f"resampler{index}"),
+            attention(
+                f"latents{index}",
+                width,
+                heads,
+                rows=rows,
+                memory=f"context{index}",
+                memory_rows=seen,
+                prefix=f"resampler{index}",
+            ),
             norm("post_attention_layernorm", "latents", f"middle{index}", width, rows=rows),
             mlp(f"middle{index}", width, 4 * width, rows=rows, prefix=f"resampler_mlp{index}"),
         )
         for index in range(depth)
-    ]  # fmt: skip
+    ]
     end = norm("norm", "latents", "out", width, rows=rows)
     table = elementwise("latents", 0, 0, rows=rows, parameters=latents * width)
-    image = join(tensor("image", tower.width, fixed(tower.positions)), tensor("latents", width, rows),
-                 tensor("context", width, fixed(tower.positions)))  # fmt: skip
+    image = join(
+        tensor("image", tower.width, fixed(tower.positions)),
+        tensor("latents", width, rows),
+        tensor("context", width, fixed(tower.positions)),
+    )
     return join(image, whole, table, *each, end)
 
 
@@ -158,14 +180,25 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
         tower = kind.tower(part, image_size)
         vision = list(tower.blocks)
         if kind.project:
-            vision.append(block("projector", kind.project(fields, tower, text.hidden), role="input", component=PROJECTOR))
+            vision.append(
+                block(
+                    "projector", kind.project(fields, tower, text.hidden), role="input", component=PROJECTOR
+                )
+            )
     body = [msgspec.structs.replace(part, component=part.component or "text") for part in text.blocks]
     if fields.text("model_type", default="") == "mllama":
         body = _with_cross_attention(text_fields, body, vision)
     return describe(
-        fields, "vlm", [*vision, *body], hidden=text.hidden, layers=text.layers, vocabulary=text.vocabulary,
-        seq_len=text.seq_len, max_seq_len=text.max_seq_len, image_size=image_size or _own_size(part),
-    )  # fmt: skip
+        fields,
+        "vlm",
+        [*vision, *body],
+        hidden=text.hidden,
+        layers=text.layers,
+        vocabulary=text.vocabulary,
+        seq_len=text.seq_len,
+        max_seq_len=text.max_seq_len,
+        image_size=image_size or _own_size(part),
+    )
 
 
 def _own_size(part: Fields | None) -> int | None:
@@ -191,23 +224,31 @@ def _with_cross_attention(fields: Fields, body: list[Block], vision: list[Block]
     rows = fixed(max((op.rows.fixed for part in vision for op in part.ops), default=1.0))
     width, heads_count = fields.integer("hidden_size"), fields.integer("num_attention_heads")
     kv = fields.integer("num_key_value_heads", default=heads_count)
-    heads = Heads(query=heads_count, kv=kv, dim=width // heads_count, causal=False, rotary=False, qk_norm="head")
+    heads = Heads(
+        query=heads_count, kv=kv, dim=width // heads_count, causal=False, rotary=False, qk_norm="head"
+    )
     inner = fields.integer("intermediate_size")
     crossed = layer(
-        "layer.cross", width,
+        "layer.cross",
+        width,
         lambda given, out: join(
             attention(given, width, heads, memory="image", memory_rows=rows, out=out),
             elementwise("gates", 0, 0, parameters=2),
         ),
-        lambda given, out: mlp(given, width, inner, out=out), repeat=count, component="text",
-    )  # fmt: skip
+        lambda given, out: mlp(given, width, inner, out=out),
+        repeat=count,
+        component="text",
+    )
     kept = []
     for part in body:
         if part.role == "body":
             part = msgspec.structs.replace(part, repeat=part.repeat - count)
         kept.append(part)
     # eight more table entries stand for image tokens
-    extra = block("image_tokens", elementwise("image_tokens", 0, 0, parameters=8 * width), role="input", component="text")
+    extra = block(
+        "image_tokens",
+        elementwise("image_tokens", 0, 0, parameters=8 * width),
+        role="input",
+        component="text",
+    )
     return [extra, *kept[:-1], crossed, kept[-1]] if count else kept
-
-
