@@ -19,7 +19,9 @@ def built(kind: str, model_type: str, values: dict[str, Any], attention: str, dt
         if "drop" in name and isinstance(getattr(config, name), float):
             setattr(config, name, 0.0)
     config.use_cache = False
-    model = AUTO[kind].from_config(config, attn_implementation=attention, dtype=dtype, experts_implementation="eager")
+    model = AUTO[kind].from_config(
+        config, attn_implementation=attention, dtype=dtype, experts_implementation="eager"
+    )
     return model.train()
 
 

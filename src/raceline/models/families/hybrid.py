@@ -271,7 +271,7 @@ def _nemotron(fields: Fields, design: Design, size: Sizes) -> list[Block]:
 def _nemotron_experts(fields: Fields, size: Sizes) -> Make:
     shared = fields.integer("moe_shared_expert_intermediate_size", default=0, minimum=0)
     spec = msgspec.structs.replace(
-        experts_of(fields, MoeDesign()), gated=False, activation="relu2", shared=0 if not shared else shared
+        experts_of(fields, MoeDesign()), gated=False, activation="relu2", shared=shared
     )
     narrow = fields.integer("moe_latent_size", default=None)
 

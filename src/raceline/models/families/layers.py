@@ -7,7 +7,7 @@ the eager PyTorch modules of transformers and timm; `eager` marks what fused ker
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -94,7 +94,7 @@ class NormKind(NamedTuple):
     in its place: two bytes more than the 16-bit input that a fused kernel keeps. `hat`: the
     element type of the normalised input, kept for the weight's gradient; None where one kernel does it."""
 
-    style: str
+    style: Literal["layer", "rms"]
     upcasts: float = 0.0
     hat: ElementType | None = None
     bias: bool = False
@@ -139,7 +139,7 @@ def norm(
         name=name,
         rows=rows.scaled(per_position),
         style=spec.style,
-        width=width,  # type: ignore[arg-type]
+        width=width,
         weight=kind != "layer_plain",
         bias=spec.bias,
         keeps=tuple(keeps),
