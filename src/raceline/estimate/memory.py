@@ -1,7 +1,8 @@
 """Peak memory of a training step on the fullest device: the maximum over the step's phases.
 
-Phases: the end of the forward pass (all activations and the logits), the end of the last backward
-pass (all gradients, one layer's working set), the optimizer step (its temporary). With pipelines
+Phases: the end of the forward pass (all activations and the logits), the backward pass where it
+starts (all activations, one layer's working set) or ends (all gradients instead of activations), and
+the optimizer step (its temporary). With pipelines
 the first stage holds most micro batches, the last one the logits; the fuller of the two counts.
 """
 
@@ -240,7 +241,8 @@ def _peak(
     gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
     carried = np.where(configs.accumulation > 1, gradients, 0.0)
     forward = carried + kept + logits + gathered
-    backward = gradients + working + gathered + layer
+    is_turn = carried + kept >= gradients
+    backward = np.where(is_turn, carried + kept, gradients) + working + gathered + layer
     update = gradients + states.temporary[at]
     is_forward = (forward >= backward) & (forward >= update)
     is_update = ~is_forward & (update > backward)
@@ -251,9 +253,9 @@ def _peak(
     return Memory(
         total=fixed + dynamic + reserved + spare,
         parameters=states.weights[at],
-        gradients=np.where(is_forward, carried, gradients),
+        gradients=np.where(is_forward | (is_turn & ~is_update), carried, gradients),
         optimizer=states.optimizer[at],
-        activations=np.where(is_forward, kept, np.where(is_update, 0.0, working)),
+        activations=np.where(is_forward, kept, np.where(is_update, 0.0, working + kept * is_turn)),
         logits=np.where(is_forward, logits, 0.0),
         workspace=spare
         + np.where(is_update, states.temporary[at], gathered + np.where(is_forward, 0.0, layer)),

@@ -1,0 +1,146 @@
+"""Step time: what must hold whatever the constants are, and parts that add up."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+from scenarios import ONE, changed, close, devices, estimate, read, shapes
+
+from raceline.estimate import constants
+from raceline.estimate.collectives import group
+from raceline.estimate.cost import cost_usd, training_steps
+from raceline.estimate.layout import tabulate
+from raceline.estimate.op_time import time_ops
+from raceline.estimate.result import Range
+from raceline.models import count
+
+
+def test_parts_of_a_step_add_up_to_it() -> None:
+    found = estimate(changed(setup={"tp": 2, "dp": 4, "pp": 1}))
+    assert found.time_parts_s is not None and found.step_time_s is not None
+    assert close(sum(msgspec.structs.astuple(found.time_parts_s)), found.step_time_s.mid, 1e-6)
+
+
+def test_forward_flops_are_twice_the_matmul_weights_a_token_plus_half_of_the_attention_square() -> None:
+    model = read("llama-3.1-8b")
+    times = time_ops(tabulate(model, "full"), shapes(4096.0), devices("h100-sxm"), constants.load())
+    weights = count.parameters(model) - 128_256 * 4096 - (2 * 32 + 1) * 4096
+    attention = 32 * 4 * 32 * 128 * 4096 * (4096 + 1) / 2
+    assert close(float(times.flops_forward.sum()), 2.0 * weights * 4096 + attention, 1e-6)
+
+
+def test_backward_of_full_training_counts_twice_the_forward_flops() -> None:
+    table = tabulate(read("llama-3.1-8b"), "full")
+    times = time_ops(table, shapes(2048.0), devices("h100-sxm"), constants.load())
+    assert close(float(times.flops_backward.sum()), 2.0 * float(times.flops_forward.sum()), 1e-6)
+
+
+def test_a_frozen_base_saves_the_weight_gradients() -> None:
+    model = read("llama-3.1-8b")
+    full = time_ops(tabulate(model, "full"), shapes(2048.0), devices("h100-sxm"), constants.load())
+    lora = time_ops(tabulate(model, "lora", 8), shapes(2048.0), devices("h100-sxm"), constants.load())
+    ratio = float(lora.flops_backward.sum() / full.flops_backward.sum())
+    assert 0.5 < ratio < 0.65
+
+
+def test_sliding_windows_bound_the_attention() -> None:
+    model = read("mistral-7b-v0.1")
+    long = time_ops(tabulate(model, "full"), shapes(32_768.0), devices("h100-sxm"), constants.load())
+    twice = time_ops(tabulate(model, "full"), shapes(65_536.0), devices("h100-sxm"), constants.load())
+    assert float(twice.attention_forward_s.sum()) < 2.2 * float(long.attention_forward_s.sum())
+
+
+@pytest.mark.parametrize("slow,fast", [("a100-pcie-40gb", "a100-sxm-80gb"), ("h100-sxm", "h200-sxm")])
+def test_higher_bandwidth_never_slows(slow: str, fast: str) -> None:
+    setup = {"dp": 1, "zero_stage": 0, "global_batch": 1}
+    times = [
+        estimate(changed(hardware={"accelerator": name, "count": 1}, setup=setup)).step_time_s
+        for name in (slow, fast)
+    ]
+    assert times[0] is not None and times[1] is not None
+    assert times[1].mid <= times[0].mid
+
+
+def test_tensor_parallelism_over_pcie_costs_more_communication_than_over_nvlink() -> None:
+    setup = {"dp": 1, "tp": 4, "zero_stage": 0, "global_batch": 8, "micro_batch": 1}
+    hardware = {"count": 4, "per_node": 4}
+    nvlink = estimate(
+        changed(hardware={**hardware, "accelerator": "a100-sxm-80gb"}, setup=setup)
+    ).time_parts_s
+    pcie = estimate(changed(hardware={**hardware, "accelerator": "l40s"}, setup=setup)).time_parts_s
+    assert nvlink is not None and pcie is not None
+    assert pcie.communication_exposed > 10 * nvlink.communication_exposed
+
+
+def test_a_pipeline_of_four_idles_three_micro_batches() -> None:
+    found = estimate(
+        changed(
+            setup={
+                "dp": 2,
+                "pp": 4,
+                "zero_stage": 0,
+                "micro_batch": 1,
+                "global_batch": 32,
+                "runtime": "megatron-lm",
+            }
+        )
+    )
+    parts, step = found.time_parts_s, found.step_time_s
+    assert parts is not None and step is not None
+    busy = step.mid - parts.pipeline_bubble - parts.optimizer
+    assert parts.pipeline_bubble / busy == pytest.approx(3 / 16, rel=0.05)
+
+
+def test_a_ring_all_reduce_moves_twice_n_minus_one_over_n() -> None:
+    found = group(devices("h100-sxm"), np.zeros(1, dtype=np.int64), 8.0 * ONE, ONE, constants.load())
+    payload = 1e9 * ONE
+    expected = 2.0 * (7.0 / 8.0 * 1e9 / found.bytes_s + found.latency_s)
+    assert np.allclose(found.all_reduce(payload), expected)
+
+
+def test_a_group_of_one_needs_no_time() -> None:
+    found = group(devices("h100-sxm"), np.zeros(1, dtype=np.int64), ONE, ONE, constants.load())
+    assert found.all_reduce(1e9 * ONE)[0] == 0.0
+
+
+def test_doubling_the_price_doubles_the_cost() -> None:
+    duration = Range(3600.0, 7200.0, 10_800.0)
+    once, twice = cost_usd(duration, 2.0), cost_usd(duration, 4.0)
+    assert once is not None and twice is not None
+    assert (once.mid, twice.mid) == (4.0, 8.0)
+
+
+def test_a_billion_tokens_are_so_many_steps() -> None:
+    assert training_steps(1e9, None, 8192, 8) == pytest.approx(1e9 / 8192 / 8)
+
+
+def test_ranges_hold_their_own_mid() -> None:
+    found = estimate(changed())
+    for value in (found.memory_gib.total, found.step_time_s, found.cost_usd):
+        assert value is not None and value.low <= value.mid <= value.high
+
+
+def test_a_mig_slice_is_slower_and_smaller_than_its_card() -> None:
+    serving = {
+        "model": "qwen2.5-0.5b",
+        "workload": {"task": "infer"},
+        "hardware": {"accelerator": "a100-sxm-80gb"},
+    }
+    whole = estimate(serving)
+    slice_ = estimate({**serving, "hardware": {"accelerator": "a100-sxm-80gb", "mig_profile": "1g.10gb"}})
+    assert slice_.memory_gib.limit < whole.memory_gib.limit / 7
+    assert slice_.latency_ms.tpot is not None and whole.latency_ms.tpot is not None
+    assert slice_.latency_ms.tpot > whole.latency_ms.tpot
+
+
+def test_decoding_reads_every_weight_once_a_token() -> None:
+    serving = {
+        "model": "llama-3.1-8b",
+        "workload": {"task": "infer", "input_len": 16, "output_len": 16, "concurrency": 1},
+        "hardware": {"accelerator": "h100-sxm"},
+    }
+    tpot = estimate(serving).latency_ms.tpot
+    assert tpot is not None
+    weights_ms = (8_030_261_248 - 128_256 * 4096) * 2 / 3350e9 * 1000
+    assert weights_ms < tpot < 2.5 * weights_ms
