@@ -78,8 +78,7 @@ def keys(name: str) -> list[str]:
 
 def plain(name: str) -> str:
     """Letters and digits only, lower case; a point between digits stays, since 1.5b is not 15b."""
-    lower = re.sub(r"(?<=\d)_(?=\d)", ".", name.lower())
-    return re.sub(r"[^a-z0-9.]|(?<!\d)\.|\.(?!\d)", "", lower)
+    return re.sub(r"[^a-z0-9.]|(?<!\d)\.|\.(?!\d)", "", name.lower())
 
 
 def short(name: str) -> str:

@@ -14,21 +14,23 @@ Build = Callable[[Fields, "int | None"], Model]
 _FAMILIES = "raceline.models.families."
 _TEXT_TYPES = {
     "decoder:build": (
-        "llama mistral ministral mosaic_gpt qwen qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 gpt2 gpt_bigcode "
-        "gpt_neo gpt_neox gptj codegen opt bloom falcon RefinedWeb RefinedWebModel mpt stablelm stablelm_epoch "
-        "starcoder2 cohere cohere2 olmo olmo2 olmo3 internlm internlm2 internlm3 chatglm glm glm4 baichuan yi Yi "
-        "granite smollm3 nemotron arcee exaone4 seed_oss hunyuan_v1_dense ernie4_5 minicpm helium palm transfo-xl"
+        "llama mistral ministral mosaic_gpt qwen qwen2 qwen3 gemma gemma2 gemma3_text phi phi3 gpt2 "
+        "gpt_bigcode gpt_neo gpt_neox gptj codegen opt bloom falcon RefinedWeb RefinedWebModel mpt "
+        "stablelm stablelm_epoch starcoder2 cohere cohere2 olmo olmo2 olmo3 internlm internlm2 "
+        "internlm3 chatglm glm glm4 baichuan yi Yi granite smollm3 nemotron arcee exaone4 seed_oss "
+        "hunyuan_v1_dense ernie4_5 minicpm helium palm transfo-xl"
     ),
     "decoder:build_assumed": "assumed_llama",
     "moe:build": (
-        "mixtral qwen2_moe qwen3_moe llama4_text gpt_oss granitemoe granitemoeshared olmoe phimoe minimax_m2 dbrx "
-        "deepseek dots1 glm4_moe hunyuan_v1_moe ernie4_5_moe"
+        "mixtral qwen2_moe qwen3_moe llama4_text gpt_oss granitemoe granitemoeshared olmoe phimoe "
+        "minimax_m2 dbrx deepseek dots1 glm4_moe hunyuan_v1_moe ernie4_5_moe"
     ),
     "mla:build": "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 glm4_moe_lite",
     "hybrid:build_mamba": "mamba mamba2 falcon_mamba",
     "hybrid:build": "jamba bamba granitemoehybrid nemotron_h falcon_h1 zamba zamba2",
     "encoder:build": (
-        "bert roberta xlm-roberta camembert electra distilbert deberta deberta-v2 modernbert albert mpnet ernie"
+        "bert roberta xlm-roberta camembert electra distilbert deberta deberta-v2 modernbert albert "
+        "mpnet ernie"
     ),
     "speech:build": "wav2vec2 hubert wavlm audio-spectrogram-transformer",
     "seq2seq:build_t5": "t5 mt5 umt5",

@@ -1,0 +1,76 @@
+"""Bundled models by name."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raceline.models import count, names
+from raceline.models.families import registry
+from raceline.models.fields import Fields
+from raceline.present.errors import InputError
+
+LLAMA = "meta-llama/Llama-3.1-8B"
+SPELLINGS = {
+    "llama-3.1-8b": LLAMA, "meta-llama/Llama-3.1-8B": LLAMA, "Llama 3.1 8B": LLAMA, "LLAMA_3.1_8B": LLAMA,
+    "Llama-3.1-8B-Instruct": LLAMA, "llama3.1:8b": LLAMA, "llama3-8b": "meta-llama/Meta-Llama-3-8B",
+    "qwen2.5-7b-instruct": "Qwen/Qwen2.5-7B", "mixtral": "mistralai/Mixtral-8x7B-v0.1",
+    "gpt2": "openai-community/gpt2", "gemma-2-9b-it": "google/gemma-2-9b", "T5 large": "google-t5/t5-large",
+    "mistralai/Mistral-7B-Instruct-v0.2": "mistralai/Mistral-7B-v0.1",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("given_name", "name"), SPELLINGS.items())
+def test_spellings_find_the_model(given_name: str, name: str) -> None:
+    assert names.find(given_name).name == name
+
+
+def test_sizes_with_a_point_are_not_mixed_up() -> None:
+    assert names.find("qwen2.5-1.5b").name == "Qwen/Qwen2.5-1.5B"
+    assert names.find("qwen2.5-14b").name == "Qwen/Qwen2.5-14B"
+
+
+def test_an_unknown_name_lists_the_nearest() -> None:
+    with pytest.raises(InputError) as caught:
+        names.find("lama-3.1-8b-x")
+    assert caught.value.message.id == "models.unknown_name"
+    assert LLAMA in caught.value.message.params["nearest"]
+
+
+@given(st.text(max_size=300))
+def test_any_text_is_found_or_refused(text: str) -> None:
+    try:
+        assert names.find(text).config
+    except InputError as error:
+        assert error.message.id == "models.unknown_name"
+
+
+def _text_names() -> list[str]:
+    return [name for name in names.all_names() if names.find(name).config.get("model_type") in registry.TEXT]
+
+
+@pytest.mark.parametrize("name", _text_names())
+def test_every_bundled_text_model_builds_and_has_a_source(name: str) -> None:
+    bundled = names.find(name)
+    model = registry.build_model(Fields(bundled.config))
+    assert bundled.source
+    assert count.parameters(model) >= count.parameters_active(model) > 0
+    assert count.flops(model) > 0
+
+
+def test_every_bundled_name_finds_itself() -> None:
+    assert all(names.find(name).name == name for name in names.all_names())
+
+
+def test_the_data_stays_small() -> None:
+    assert sum(map(len, names._contents())) < 300_000
+
+
+def test_building_and_counting_a_model_takes_milliseconds() -> None:
+    start = time.process_time()
+    for _ in range(10):
+        count.rows(registry.build_model(Fields(names.find("llama-3.1-8b").config)))
+    assert (time.process_time() - start) / 10 < 0.010
