@@ -24,7 +24,7 @@ def cpu_seconds(*arguments: str) -> float:
 def _once(arguments: tuple[str, ...]) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     command = [sys.executable, "-m", "raceline", *arguments]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+    done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr.decode() or f"exit code {done.returncode}: {command}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -59,10 +59,13 @@ def main() -> None:
     print(f"estimate, one model         {estimates_per_s():6.0f} scenarios/s   limit 2000")
     start = time.perf_counter()
     told = subprocess.run(
-        [sys.executable, "-m", "raceline", "plan", "llama-3.1-8b", "--json"], stdout=subprocess.PIPE, check=True
+        [sys.executable, "-m", "raceline", "plan", "llama-3.1-8b", "--json"],
+        stdout=subprocess.PIPE,
+        check=True,
     )
+    taken_s = time.perf_counter() - start
     evaluated = json.loads(told.stdout)["evaluated"]
-    print(f"plan evaluates              {evaluated:6} configurations in {time.perf_counter() - start:.2f} s in all")
+    print(f"plan evaluates              {evaluated:6} configurations in {taken_s:.2f} s in all")
 
 
 if __name__ == "__main__":

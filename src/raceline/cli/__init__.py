@@ -29,8 +29,6 @@ def run(arguments: list[str]) -> int:
     except RacelineError as error:
         report_error(error, language, as_json)
         return BAD_INPUT
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
@@ -45,10 +43,19 @@ def run(arguments: list[str]) -> int:
 
 
 def _call(arguments: list[str], language: str) -> int:
+    import click
+
     from raceline.cli.group import raceline
     from raceline.cli.language import terminal_settings
 
     settings = terminal_settings(language, os.environ)
-    code = raceline.main(arguments, prog_name="raceline", standalone_mode=False, obj=settings)
+    try:
+        # not `raceline.main`: it would answer a closed pipe and an interrupt itself
+        with raceline.make_context("raceline", arguments, obj=settings) as context:
+            code = raceline.invoke(context)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
+    except SystemExit as end:
+        code = end.code
     sys.stdout.flush()
     return code if isinstance(code, int) else 0

@@ -29,7 +29,8 @@ _STYLE = (
     "--track:#2a2d33;--accent:#6aaef5;--part:60%}}"
     "body{margin:0 auto;max-width:60rem;padding:1.5rem;color:var(--ink);background:var(--paper);"
     "font:15px/1.5 system-ui,'Noto Sans SC','PingFang SC','Microsoft YaHei',sans-serif}"
-    "h1{font-size:1.35rem}h2{font-size:1.1rem}h1 small,h2 small{float:right;font-weight:400;color:var(--faint)}"
+    "h1{font-size:1.35rem}h2{font-size:1.1rem}"
+    "h1 small,h2 small{float:right;font-weight:400;color:var(--faint)}"
     ".r-table{overflow-x:auto}table{border-collapse:collapse}caption{text-align:left;color:var(--faint)}"
     "th,td{padding:.25rem .9rem .25rem 0;text-align:left;vertical-align:top}"
     "thead th{border-bottom:1px solid var(--line);font-weight:600}"
@@ -107,7 +108,8 @@ def _classes(column: Column) -> str:
 def _cell(cell: Cell, column: Column, language: str) -> str:
     if isinstance(cell, Meter):
         text = units.of_limit(cell.value, cell.limit, cell.unit)
-        inner = f'<meter min="0" max="{cell.limit:g}" value="{min(cell.value, cell.limit):g}"></meter><br>{escape(text)}'
+        value = min(cell.value, cell.limit)
+        inner = f'<meter min="0" max="{cell.limit:g}" value="{value:g}"></meter><br>{escape(text)}'
     elif cell is None:
         inner = units.DASH
     elif isinstance(cell, (int, float)):

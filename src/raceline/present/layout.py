@@ -25,8 +25,8 @@ def wrap(text: str, width: int) -> list[str]:
     lines: list[str] = []
     line = ""
     for token in _tokens(text):
-        if cell_width(line) + cell_width(token.rstrip()) > width and line.strip():
-            lines.append(line.rstrip())
+        if cell_width(line) + cell_width(token.rstrip()) > width:
+            lines += [line.rstrip()] if line.strip() else []
             line = ""
             token = token.lstrip()
         while cell_width(token) > width:

@@ -35,7 +35,8 @@ def style() -> str:
         ".r-svg{max-width:100%;height:auto;font:12px system-ui,sans-serif}.r-svg text{fill:var(--ink,#222)}"
         ".r-svg .faint{fill:var(--faint,#666)}.r-svg .axis{stroke:var(--faint,#666);fill:none}"
         ".r-svg .limit{stroke:var(--ink,#222);stroke-width:2}.r-svg .track{fill:var(--track,#eee)}"
-        ".r-svg .other{fill:var(--faint,#888)}.r-svg .point{fill:none;stroke:var(--accent,#1766c2);stroke-width:1.5}"
+        ".r-svg .other{fill:var(--faint,#888)}"
+        ".r-svg .point{fill:none;stroke:var(--accent,#1766c2);stroke-width:1.5}"
         ".r-svg .pick{fill:var(--accent,#1766c2)}.r-svg .reach{stroke:var(--accent,#1766c2);opacity:.5}"
     ) + "".join(rules)
 
@@ -98,7 +99,8 @@ def chart(view: Chart, language: str = "en") -> str:
     pieces = [
         f'<path class="axis" d="M{left} {top}V{bottom}H{right}"/>',
         *_ticks(view.x, x, is_x=True), *_ticks(view.y, y, is_x=False),
-        f'<text x="{right}" y="{bottom + 36}" text-anchor="end">{escape(content(view.x.label, language))} →</text>',
+        f'<text x="{right}" y="{bottom + 36}" text-anchor="end">'
+        f"{escape(content(view.x.label, language))} →</text>",
         f'<text x="4" y="{top - 4}">{escape(content(view.y.label, language))} ↑</text>',
     ]  # fmt: skip
     if view.is_connected and view.points:
@@ -122,9 +124,10 @@ def _point(point: Point, view: Chart, x: _Scale, y: _Scale, language: str) -> st
     if point.y_range:
         low, high = map(y.at, point.y_range)
         reach += f'<line class="reach" x1="{at_x:.1f}" x2="{at_x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>'
+    kind = "pick" if point.is_pick else "point"
     anchor, shift = ("end", -8) if at_x > _PLOT[2] - 120 else ("start", 8)
     return (
-        f'{reach}<circle class="{"pick" if point.is_pick else "point"}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="5">'
+        f'{reach}<circle class="{kind}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="5">'
         f"<title>{escape(figures)}</title></circle>"
         f'<text x="{at_x + shift:.1f}" y="{at_y - 7:.1f}" text-anchor="{anchor}">{escape(name)}</text>'
     )
@@ -159,6 +162,6 @@ def _scale(axis: Axis, values: list[float], start: float, end: float) -> _Scale:
 
 def _svg(width: int, height: int, title: str, body: str) -> str:
     return (
-        f'<svg class="r-svg" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" aria-label="{escape(title)}">{body}</svg>'
+        f'<svg class="r-svg" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" role="img" aria-label="{escape(title)}">{body}</svg>'
     )

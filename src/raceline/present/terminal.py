@@ -115,8 +115,8 @@ def _table(page: _Page, view: Table) -> None:
     from rich.console import Console
 
     console = Console(
-        file=out, width=page.width, color_system=None, highlight=False, markup=False, emoji=False, force_terminal=False,
-        legacy_windows=False, force_jupyter=False,
+        file=out, width=page.width, color_system=None, highlight=False, markup=False, emoji=False,
+        force_terminal=False, legacy_windows=False, force_jupyter=False,
     )  # fmt: skip
     console.print(_rich_table(page, view))
     page.lines += out.getvalue().rstrip("\n").split("\n")
@@ -169,8 +169,8 @@ def _bar(page: _Page, bar: Bar, unit: str) -> None:
         units.of_limit(total, bar.limit, unit) if bar.limit is not None else units.quantity(total, unit)
     )
     labels = [page.text(part.label) for part in bar.parts]
-    label_width = min(24, max(map(cell_width, labels), default=0))
-    cells = max(10, min(_BAR_CELLS, page.width - label_width - 26))
+    label_width = min(24, page.width // 3, max(map(cell_width, labels), default=0))
+    cells = max(4, min(_BAR_CELLS, page.width - label_width - 24))
     _heading(page, Heading(page.text(bar.label), 2, sum_text))
     start = 0.0
     for label, part in zip(labels, bar.parts, strict=True):
@@ -194,7 +194,7 @@ def _chart(page: _Page, view: Chart) -> None:
     """A grid with a mark a point, and the points' figures below."""
     if view.title is not None:
         page.lines.append(page.colour(page.text(view.title), "bold"))
-    columns = min(page.width - 4, 64)
+    columns = max(8, min(page.width - 6 - cell_width(page.text(view.x.label)), 64))
     grid = [[" "] * columns for _ in range(_CHART_ROWS)]
     places_x = _places((point.x for point in view.points), view.x, columns)
     places_y = _places((point.y for point in view.points), view.y, _CHART_ROWS)
