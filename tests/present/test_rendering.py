@@ -11,7 +11,19 @@ from raceline.present import html, svg, terminal
 from raceline.present.layout import cell_width, wrap
 from raceline.present.text import word
 from raceline.present.views import (
-    Axis, Bar, BarPart, Bars, Chart, Column, Group, Heading, Meter, Point, Quantity, Table, Text,
+    Axis,
+    Bar,
+    BarPart,
+    Bars,
+    Chart,
+    Column,
+    Group,
+    Heading,
+    Meter,
+    Point,
+    Quantity,
+    Table,
+    Text,
 )  # fmt: skip
 
 TABLE = Table(

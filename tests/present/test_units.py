@@ -48,9 +48,18 @@ def test_a_share_of_a_limit_names_the_unit_once():
 
 @pytest.mark.parametrize(
     ("name", "unit"),
-    [("needed_gib", "gib"), ("tokens_per_s", "tokens_per_s"), ("duration_s", "s"), ("ranks", ""), ("heads", ""),
-     ("price_hour_usd", "hour_usd"), ("cost_usd", "usd"), ("s", "s"), ("parameters", "")],
-)  # fmt: skip
+    [
+        ("needed_gib", "gib"),
+        ("tokens_per_s", "tokens_per_s"),
+        ("duration_s", "s"),
+        ("ranks", ""),
+        ("heads", ""),
+        ("price_hour_usd", "hour_usd"),
+        ("cost_usd", "usd"),
+        ("s", "s"),
+        ("parameters", ""),
+    ],
+)
 def test_the_unit_is_read_off_the_parameter_name(name, unit):
     assert units.unit_of(name) == unit
 
