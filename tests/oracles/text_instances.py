@@ -101,7 +101,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "deberta-v2": {
         **_BASE,
         "relative_attention": True,
-        "position_buckets": 8,
+        "position_buckets": 2,
         "norm_rel_ebd": "layer_norm",
         "share_att_key": True,
         "pos_att_type": ["p2c", "c2p"],

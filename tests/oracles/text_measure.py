@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import torch
@@ -67,3 +68,22 @@ def saved(model: Any, kind: str) -> tuple[int, dict[tuple[Any, ...], int]]:
         shapes[entry] = shapes.get(entry, 0) + 1
     del output
     return sum(entry[0] for entry in seen.values()), shapes
+
+
+def tracked_activation_bytes(kind: str, name: str, values: dict[str, Any], fake: bool) -> int:
+    """Activation bytes that torch's memory tracker sees after a forward pass. `fake`: on fake tensors,
+    which routing by data doesn't allow."""
+    from torch._subclasses import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    with FakeTensorMode() if fake else contextlib.nullcontext():
+        model = built(kind, name, values, "eager", torch.bfloat16)
+        tracker = MemTracker()
+        tracker.track_external(model)
+        batch = inputs(kind)
+        with tracker:
+            output = model(**batch)
+            snapshot = tracker.get_tracker_snapshot("current")
+        del output
+    parts = next(iter(snapshot.values()))
+    return sum(size for part, size in parts.items() if str(part).endswith("ACT"))
