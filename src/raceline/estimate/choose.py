@@ -58,6 +58,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     attention: str
     is_fused: bool
     fused_loss: bool
+    logit_bytes: float
     offload: str
     schedule: str
     virtual_stages: int
@@ -84,6 +85,7 @@ def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Messag
     layout = _layout(scenario, model, picker, is_training)
     lengths = _lengths(workload, model, picker, is_training)
     habits = convention(runtime)
+    fused_loss = bool(picker.take("fused_loss", False))
     zero = _zero(scenario, layout, runtime, picker) if is_training else 0
     return Choice(
         scenario=scenario,
@@ -108,7 +110,8 @@ def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Messag
         global_batch=setup.global_batch,
         attention=picker.take("attention", "flash"),
         is_fused=bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused),
-        fused_loss=bool(picker.take("fused_loss", False)),
+        fused_loss=fused_loss,
+        logit_bytes=logit_bytes(habits.logit_bytes, bool(setup.compile), fused_loss),
         offload=picker.take("offload", "none"),
         schedule=picker.take("schedule", "1f1b"),
         virtual_stages=setup.virtual_stages or 1,
@@ -117,6 +120,18 @@ def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Messag
         chosen=picker.chosen,
         notes=notes,
     )
+
+
+# Bytes a logit under a compiled loss, and the chunks that a chunked loss cuts the logits into
+# (https://github.com/meta-pytorch/torchtune, CEWithChunkedOutputLoss: 8).
+COMPILED_LOGIT_BYTES = 7.5
+LOSS_CHUNKS = 8
+
+
+def logit_bytes(habit: float, is_compiled: bool, is_chunked: bool) -> float:
+    """Bytes that a logit costs at the peak under a runtime's habit."""
+    per_logit = min(habit, COMPILED_LOGIT_BYTES) if is_compiled else habit
+    return per_logit / LOSS_CHUNKS if is_chunked else per_logit
 
 
 class _Picker:

@@ -27,6 +27,7 @@ class Layouts:
     its gradient, its master copy, its moments, the optimizer's temporary, an adapter's states in
     all, a frozen weight plain or quantised, and a weight when gathered or cast for compute.
     `casts_weights`: 1 where a compute copy of all weights is held beside them (autocast).
+    `logit_bytes`: what the logits and the loss hold, per logit.
     `bucket`: copies of the gradients held for communication (DDP: 1).
     """
 
@@ -42,7 +43,7 @@ class Layouts:
     virtual_stages: Floats
     offload: Ints
     fused: Floats
-    fused_loss: Floats
+    logit_bytes: Floats
     in_backward: Floats
     weight_bytes: Floats
     gradient_bytes: Floats

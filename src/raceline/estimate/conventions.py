@@ -12,13 +12,15 @@ States = Literal["amp", "master", "megatron", "true"]
 
 
 class Convention(msgspec.Struct, frozen=True):
-    """A training runtime's habits; `zero` is the stage that it uses unless told otherwise."""
+    """A training runtime's habits; `zero` is the stage that it uses unless told otherwise,
+    `logit_bytes` what the logits and the loss's copies of them hold at the peak, per logit."""
 
     runtime: str
     bf16: States
     fp16: States
     zero: int
     fused: bool
+    logit_bytes: float
     loads_per_rank: bool
     source_url: str
 

@@ -97,6 +97,8 @@ def tabulate(
 ) -> ModelTable:
     """The columns of `model` when trained by `method` (None: inference)."""
     blocks = [block for block in model.blocks if components is None or block.component in components]
+    if model.objective == "masked" and method == "pretrain":
+        blocks.append(_masked_head(model))
     build = _Builder(method, lora_rank or _LORA_DEFAULT_RANK, lora_targets)
     for block in blocks:
         build.add(block)
@@ -131,7 +133,7 @@ class _Builder:
             self._add_op(op, block, group, trains, weight)
             if trains:
                 needed.update(op.keeps)
-                if weight:
+                if weight or self._keeps_quantised_input(op):
                     needed.update(op.keeps_for_weight)
         for tensor in block.tensors:
             if tensor.name in needed:
@@ -141,6 +143,11 @@ class _Builder:
         if self.method not in ("lora", "qlora") or not isinstance(op, Matmul) or not op.quantisable:
             return False
         return self.targets is None or any(target in op.name for target in self.targets)
+
+    def _keeps_quantised_input(self, op: AnyOp) -> bool:
+        """Matmuls with a 4- or 8-bit weight keep their input though the weight is frozen:
+        https://github.com/bitsandbytes-foundation/bitsandbytes (autograd functions)."""
+        return self.method == "qlora" and isinstance(op, Matmul) and op.quantisable
 
     def _add_op(self, op: AnyOp, block: Block, group: int, trains: bool, weight: bool) -> None:
         repeats = float(block.repeat * op.count)
@@ -235,6 +242,14 @@ class _Builder:
 
     def _is_own(self, block: Block) -> bool:
         return block.trained or self.method is None
+
+
+def _masked_head(model: Model) -> Block:
+    """What masked-language pretraining puts on an encoder: logits over the tied vocabulary."""
+    head = Matmul(
+        name="masked_head", k=model.hidden, n=model.vocabulary, split="column", tied=True, quantisable=False
+    )
+    return Block(name="masked_head", role="output", ops=(head, Loss(name="loss", classes=model.vocabulary)))
 
 
 def parameters_of(op: AnyOp) -> tuple[int, float]:

@@ -236,7 +236,7 @@ def _peak(
     kept += (activations.input * 1.0)[of] * states.has_input[at]
     kept *= _in_flight(configs, layouts, states)
     kept += activations.output[of] * states.has_output[at]
-    logits = activations.logits[of] * _logit_bytes(layouts, efficiency, states)[at]
+    logits = activations.logits[of] * (layouts.logit_bytes * states.has_output)[at]
     working = activations.working[of, np.minimum(configs.recompute, 1)]
     gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
     carried = np.where(configs.accumulation > 1, gradients, 0.0)
@@ -272,13 +272,6 @@ def _in_flight(configs: Configs, layouts: Layouts, states: StageStates) -> Float
     deep = np.where(layouts.schedule == 3, np.inf, deep)
     deep = np.where((layouts.pp > 1) & (states.has_input > 0), deep, 1.0)
     return np.minimum(deep[configs.layout], np.maximum(configs.accumulation, 1.0))
-
-
-def _logit_bytes(layouts: Layouts, efficiency: Efficiency, states: StageStates) -> Floats:
-    """Bytes a logit: the logits and the loss's copies of them; a chunked loss holds one chunk."""
-    per_logit = np.where(layouts.fused > 0, efficiency.logit_bytes_fused, efficiency.logit_bytes_eager)
-    chunked = np.where(layouts.fused_loss > 0, per_logit / efficiency.logit_chunks, per_logit)
-    return np.asarray(chunked * states.has_output)
 
 
 def _fixed_reserve(layouts: Layouts, efficiency: Efficiency) -> Floats:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from raceline.estimate.choose import Choice
+from raceline.estimate.choose import LOSS_CHUNKS, Choice
 from raceline.estimate.ranges import SURELY_FITS
 from raceline.present.errors import Message, message
 
@@ -18,7 +18,9 @@ def training_changes(choice: Choice) -> list[tuple[str, Choice]]:
     change = msgspec.structs.replace
     changes: list[tuple[str, Choice]] = []
     if not choice.fused_loss and choice.model.vocabulary:
-        changes.append(("fused_loss=true", change(choice, fused_loss=True)))
+        changes.append(
+            ("fused_loss=true", change(choice, fused_loss=True, logit_bytes=choice.logit_bytes / LOSS_CHUNKS))
+        )
     if choice.zero_stage < 3 and choice.dp * choice.cp > 1 and choice.pp == 1:
         ranks = choice.dp * choice.cp
         changes.append(("zero_stage=3", change(choice, zero_stage=3, zero_group=ranks)))

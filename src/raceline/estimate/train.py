@@ -103,7 +103,7 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
         virtual_stages=_column(c.virtual_stages for c in choices),
         offload=np.array([OFFLOADS.index(c.offload) for c in choices], dtype=np.int64),
         fused=_column(c.is_fused for c in choices),
-        fused_loss=_column(c.fused_loss for c in choices),
+        logit_bytes=_column(c.logit_bytes for c in choices),
         in_backward=_column(bool(c.scenario.setup.optimizer_in_backward) for c in choices),
         weight_bytes=_column(s.weight for s in states),
         gradient_bytes=_column(s.gradient for s in states),

@@ -94,7 +94,7 @@ def _hardware(hardware: dict[str, Any], assumed: list[str]) -> dict[str, Any]:
 def _training(
     case: dict[str, Any], workload: dict[str, Any], assumed: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    method = METHODS.get(workload["task"], "full")
+    method = "pretrain" if workload.get("objective") == "mlm" else METHODS.get(workload["task"], "full")
     framework = str(workload.get("framework", "pytorch"))
     part: dict[str, Any] = {"task": "train", "method": method}
     seq_len = workload.get("seq_len")

@@ -143,13 +143,20 @@ def _training_shortfall(
     )  # fmt: skip
     scenario = Scenario(
         model=request.model.name,
-        workload=Workload(
-            task="train", method=job.method, seq_len=job.seq_len or None, image_size=request.image_size
-        ),  # type: ignore[arg-type]
+        workload=_workload(request, job),
         hardware=Hardware(accelerator=accelerator, count=count),
         setup=setup,
     )
     return _shortfall(scenario, request, catalogue, efficiency, tuple(nearest))
+
+
+def _workload(request: PlanRequest, job: Job) -> Workload:
+    return Workload(
+        task="train",
+        method=job.method,
+        seq_len=job.seq_len or None,
+        image_size=request.image_size,
+    )
 
 
 def _serving_shortfall(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from raceline.estimate.scenario import Method
 from raceline.models.graph import Model
 
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
@@ -22,7 +23,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     model: Model
     task: Literal["train", "infer"] = "train"
-    method: Literal["pretrain", "full", "lora", "qlora"] | None = None
+    method: Method | None = None
     tokens: Amount | None = None
     samples: Amount | None = None
     epochs: Amount | None = None
@@ -63,7 +64,7 @@ DEFAULT_LORA_RANK = 16
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """A training wish in full. `tokens_per_sample` is 0 for models that count images or samples."""
 
-    method: str
+    method: Method
     seq_len: int
     target_len: int
     tokens_per_sample: int
@@ -77,7 +78,7 @@ def training_job(request: PlanRequest) -> Job:
     """What is trained on how much, with the usual answer where the request is silent."""
     model, assumed = request.model, dict[str, object]()
     is_text = model.unit == "token"
-    method = request.method or ("lora" if is_text and model.objective == "causal" else "pretrain")
+    method: Method = request.method or ("lora" if is_text and model.objective == "causal" else "pretrain")
     if request.method is None:
         assumed["method"] = method
     seq_len = request.seq_len or (min(model.max_seq_len or 4096, 4096) if is_text else model.seq_len)
@@ -115,7 +116,7 @@ def _samples(request: PlanRequest, per_sample: int, assumed: dict[str, object]) 
     return samples
 
 
-def _usual_batch(method: str, per_sample: int) -> int:
+def _usual_batch(method: Method, per_sample: int) -> int:
     """Samples of an optimizer step: half a million tokens to pretrain, 64 samples to fine-tune,
     1,024 images; powers of two, so that they divide over devices."""
     if not per_sample:

@@ -35,6 +35,8 @@ def search(table: ModelTable, space: Space, efficiency: Efficiency) -> Searched:
     """Memory and time of every configuration."""
     total = len(space.configs)
     memory, step = np.empty(total), np.empty(total)
+    if not total:
+        return Searched(space, memory, step)
     times = time_ops(table, space.shapes, space.devices, efficiency)
     for start in range(0, total, CHUNK):
         part = slice(start, start + CHUNK)

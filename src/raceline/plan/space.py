@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.estimate.choose import LOSS_CHUNKS, logit_bytes
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, convention, state_bytes
@@ -169,7 +170,8 @@ def _layouts(
     }
     codes = runtime * len(limits.precisions) + grid["precision"]
     columns = np.array([states[divmod(code, len(limits.precisions))] for code in range(len(states))])[codes]
-    weight, gradient, master, moments, temporary, compute, casts, fused = columns.T
+    weight, gradient, master, moments, temporary, compute, casts, fused, logits = columns.T
+    logits = logits / (LOSS_CHUNKS if has_fused_loss(table) else 1)
     frozen = limits.weight_precision or ("nf4" if job.method == "qlora" else None)
     ones, floats = np.ones(len(codes)), {name: values.astype(np.float64) for name, values in grid.items()}
     ranks = floats["dp"] * floats["cp"]
@@ -177,7 +179,7 @@ def _layouts(
     layouts = Layouts(
         device=grid["device"], dp=floats["dp"], tp=floats["tp"], pp=floats["pp"], cp=floats["cp"], ep=floats["ep"],
         zero_stage=grid["zero"], zero_group=zero_group, schedule=np.zeros(len(codes), dtype=np.int64),
-        virtual_stages=ones, offload=grid["offload"], fused=fused, fused_loss=has_fused_loss(table) * ones, in_backward=0.0 * ones,
+        virtual_stages=ones, offload=grid["offload"], fused=fused, logit_bytes=logits, in_backward=0.0 * ones,
         weight_bytes=weight, gradient_bytes=gradient, master_bytes=master, moment_bytes=moments,
         temporary_bytes=temporary, adapter_bytes=_adapter_bytes(limits, grid["precision"]),
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
@@ -198,7 +200,7 @@ def _states(runtime: str, precision: str, optimizer: str) -> tuple[float, ...]:
     states = state_bytes(convention_states, precision, optimizer)
     return (
         states.weight, states.gradient, states.master, states.moments, states.temporary, states.compute,
-        float(states.casts_weights), float(habits.fused),
+        float(states.casts_weights), float(habits.fused), logit_bytes(habits.logit_bytes, False, False),
     )  # fmt: skip
 
 

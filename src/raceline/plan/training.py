@@ -133,7 +133,7 @@ def scenario_at(
         id=f"{accelerator.id}x{int(place.count[at])}",
         model=request.model.name,
         workload=Workload(
-            task="train", method=method, seq_len=job.seq_len or None, samples=job.samples,  # type: ignore[arg-type]
+            task="train", method=method, seq_len=job.seq_len or None, samples=job.samples,
             output_len=job.target_len or None, image_size=request.image_size,
         ),
         hardware=Hardware(accelerator=accelerator.id, count=int(place.count[at]), interconnect=request.interconnect),
