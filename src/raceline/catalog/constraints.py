@@ -48,7 +48,11 @@ def check(
     if runtime is not None:
         found += check_runtime(accelerator, runtime, precision, task, operating_system)
     if precision is not None:
-        found += check_precision(accelerator, precision, load.precision_rules() if rules is None else rules)
+        hardware = check_precision(accelerator, precision, load.precision_rules() if rules is None else rules)
+        if hardware:
+            # the device's own fact says more than the runtime's demand that follows from it
+            found = [item for item in found if item.id != "catalog.runtime_precision_needs_capability"]
+        found += hardware
     if interconnect is not None:
         found += check_link(
             accelerator,

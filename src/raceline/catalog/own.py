@@ -12,7 +12,7 @@ catalogue's own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -115,7 +115,7 @@ def _rows(data: Mapping[str, Any], kind: str, row_type: type[Row], source: str) 
 def _row(row: Any, kind: str, row_type: type[Row], source: str, place: tuple[Any, ...]) -> Row:
     if not isinstance(row, dict):
         raise _RowError(place, "catalog.own_row_not_mapping", kind=kind)
-    known = [field.name for field in msgspec.structs.fields(row_type)]
+    known: list[str] = [column.name for column in msgspec.structs.fields(row_type)]
     for field in row:
         if field not in (*known, "like"):
             near = get_close_matches(str(field), known, n=3)
@@ -140,7 +140,11 @@ def _base(row: Mapping[str, Any], kind: str, place: tuple[Any, ...]) -> dict[str
     name = row.get("like")
     if name is None:
         return {}
-    rows: Mapping[str, Any] = {"accelerators": files.accelerators, "links": files.links}.get(kind, dict)()
+    readers: dict[str, Callable[[], Mapping[str, Any]]] = {
+        "accelerators": files.accelerators,
+        "links": files.links,
+    }
+    rows = readers[kind]() if kind in readers else {}
     if not isinstance(name, str) or name not in rows:
         near = get_close_matches(str(name), list(rows), n=4)
         raise _RowError(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache
 from typing import TypeVar
@@ -20,8 +21,13 @@ Thing = TypeVar("Thing", Accelerator, Cpu, Link, Runtime, Storage)
 # A label may differ this much from ours and still be the same card (B200: 180 or 192 GB).
 _SAME_SIZE = 0.08
 _LONGEST = 200
-# "4090" is an RTX 4090 and "v5e" a TPU: families whose number alone is a name.
+# "4090" is an RTX 4090 and "v5e" a TPU: families whose number alone is a name. And "RTX 6000" may be
+# the Ada card as well as the Quadro.
 _DROPPED_PREFIXES = ("rtx", "gtx", "rx", "tpu", "tesla", "quadro", "jetson", "arc")
+
+_COUNT_BEFORE = re.compile(r"(\d{1,3})\s*[x×*]\s*(\S.*)", re.IGNORECASE)
+# "GTX 1080" and "RX7600" are names: an x that is tied to letters alone is no sign of a count.
+_COUNT_AFTER = re.compile(r"(.*\d\S*(?:\s+)?|.*\s)[x×*]\s*(\d{1,6})", re.IGNORECASE)
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +72,7 @@ def find_accelerator(text: str, own: OwnCatalog | None = None) -> Resolved | Amb
     return Ambiguous(
         given=text,
         candidates=tuple(candidates),
-        preferred=_preferred(name, {item.id for item in candidates}),
+        preferred=_preferred(name, candidates),
         name=name,
     )
 
@@ -87,19 +93,12 @@ def accelerator(text: str, own: OwnCatalog | None = None) -> Resolved:
 
 def split_count(text: str) -> tuple[str, int | None]:
     """``8 x H100``, ``H100x8`` and ``H100 x 8`` are a name and a count; None where none is written."""
-    low = text.strip().lower().replace("×", "x").replace("*", "x")
-    head, _, tail = low.partition("x")
-    if head.strip().isdigit() and tail.strip():
-        return text.strip()[len(head) + 1 :].strip(), int(head)
-    stem, _, count = low.rpartition("x")
-    if (
-        count.strip().isdigit()
-        and stem
-        and len(count.strip()) <= 5
-        and not stem.endswith(("r", "g", "m", "s"))
-    ):
-        return text.strip()[: len(stem)].strip(), int(count)
-    return text.strip(), None
+    text = text.strip()
+    if found := _COUNT_BEFORE.fullmatch(text):
+        return found[2], int(found[1])
+    if found := _COUNT_AFTER.fullmatch(text):
+        return found[1].strip(), int(found[2])
+    return text, None
 
 
 def link(text: str, own: OwnCatalog | None = None) -> Link:
@@ -138,7 +137,7 @@ def _one(kind: str, text: str, known: Mapping[str, Thing]) -> Thing:
     wanted = _squeezed(text[:_LONGEST])
     found = names.get(wanted) or names.get(_squeezed(load.aliases(kind).get(hyphened(text[:_LONGEST]), "")))
     if found is None:
-        raise _unknown(kind, text[:_LONGEST], _close(wanted, {word: id for word, id in names.items()}))
+        raise _unknown(kind, text[:_LONGEST], _close(wanted, names))
     return known[found]
 
 
@@ -169,7 +168,8 @@ def _candidates(name: Name, known: Mapping[str, Accelerator]) -> list[Accelerato
 
 
 def _same_core(given: str, other: str) -> bool:
-    return given == other or any(other == prefix + given for prefix in _DROPPED_PREFIXES)
+    short = other.removesuffix("ada")
+    return given in (other, short) or any(other == prefix + given for prefix in _DROPPED_PREFIXES)
 
 
 @cache
@@ -197,8 +197,11 @@ def _has_profile(item: Accelerator, name: Name) -> bool:
     return name.mig_profile is None or name.mig_profile in item.mig_profiles
 
 
-def _preferred(name: Name, candidates: set[str]) -> str | None:
-    size = f"{name.memory_gib:g}gb" if name.memory_gib is not None else ""
+def _preferred(name: Name, items: Sequence[Accelerator]) -> str | None:
+    candidates = {item.id for item in items}
+    sizes = {name.memory_gib} if name.memory_gib is not None else {item.memory_gib for item in items}
+    only = sizes.pop() if len(sizes) == 1 else None
+    size = f"{only:g}gb" if only is not None else ""
     usual = load.preferences()
     for words in (
         (name.core, name.form[:3], size),
@@ -232,8 +235,14 @@ def _is_other_size(item: Accelerator, size: float, label: float) -> bool:
 
 
 def _nearest(text: str, known: Mapping[str, Accelerator]) -> tuple[str, ...]:
-    words = {other.core: item.id for item in known.values() for other in _names(item)}
-    words |= {core.removeprefix(prefix): id for core, id in words.items() for prefix in _DROPPED_PREFIXES}
+    words: dict[str, str] = {}
+    for item in known.values():
+        for other in _names(item):
+            words.setdefault(other.core, item.id)
+    words |= {core: name for core, name in load.preferences().items() if core in words}
+    for core, name in list(words.items()):
+        for prefix in _DROPPED_PREFIXES:
+            words.setdefault(core.removeprefix(prefix), name)
     return _close(take_apart(text).core or _squeezed(text), words)
 
 
