@@ -82,9 +82,9 @@ def _kv_heads(fields: Fields, heads: int) -> int:
 
 def windows(fields: Fields, design: Design, layers: int) -> list[int | None]:
     """The sliding window of each layer, None where it sees all."""
-    window = fields.integer("sliding_window", "attention_chunk_size", "window_size", default=None)
+    window = fields.integer("sliding_window", "attention_chunk_size", "window_size", default=None, minimum=0)
     kinds = fields.items("layer_types", default=None)
-    if window is None or (design.windows == "none" and kinds is None):
+    if not window or (design.windows == "none" and kinds is None):
         return [None] * layers
     if kinds is not None and len(kinds) == layers:
         return [window if kind in ("sliding_attention", "chunked_attention") else None for kind in kinds]
@@ -247,7 +247,7 @@ def end_block(fields: Fields, design: Design, size: Sizes) -> Block:
         narrow,
         size.vocabulary,
         tied=tied,
-        bias=design.head_bias,
+        bias=fields.flag("lm_head_bias", default=design.head_bias),
         given="narrow" if squeeze else "head_input",
         softcap=bool(fields.values.get("final_logit_softcapping", design.softcap)),
     )

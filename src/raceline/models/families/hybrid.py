@@ -179,6 +179,9 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     values = {"num_attention_heads": 1, **fields.values}
     if kind.startswith("zamba"):
         values.setdefault("head_dim", values.get("attention_head_dim"))
+    listed = fields.items("layers_block_type", default=[])
+    if listed:
+        values.setdefault("num_hidden_layers", len(listed))
     fields = Fields(values, fields.where)
     size = sizes(fields, _LLAMA)
     is_jamba_like = kind in ("jamba", "granitemoehybrid", "nemotron_h")
@@ -223,8 +226,8 @@ def _mixers(fields: Fields, layers: int) -> list[str]:
     listed = fields.items("layer_types", "layers_block_type", default=None)
     if listed is not None and len(listed) == layers:
         return ["mamba" if kind == "mamba" else "attention" for kind in listed]
-    indices = fields.items("attn_layer_indices", default=None)
-    if indices is not None:
+    indices = fields.items("attn_layer_indices", default=[])
+    if indices or fields.text("model_type", default="jamba") != "jamba":
         return ["attention" if index in indices else "mamba" for index in range(layers)]
     period, offset = (
         fields.integer("attn_layer_period", default=8),
@@ -246,7 +249,10 @@ def _experts(fields: Fields, layers: int) -> list[bool]:
 def _nemotron(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     """Nemotron-H: each layer is one thing: M a mixer, * attention, - a network, E experts. Nemotron 3's
     larger models route in a narrower space, between a shared pair of projections."""
-    pattern = fields.text("hybrid_override_pattern", default="")
+    letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+    listed = fields.items("layers_block_type", "layer_types", default=[])
+    pattern = "".join(letters.get(str(kind), "?") for kind in listed)
+    pattern = pattern or fields.text("hybrid_override_pattern", default="")
     if len(pattern) != size.layers or set(pattern) - set("M*-E"):
         raise InputError(
             "models.pattern_wrong",

@@ -66,11 +66,25 @@ def _queries(given: str, width: int, n: int, spec: Latent, bias: bool) -> Part:
     )
 
 
+def _indexer(given: str, width: int, rank: int, heads: int, dim: int) -> Part:
+    """DeepSeek V3.2's lightning indexer: scores every key by small heads, to choose which are attended."""
+    return join(
+        linear("indexer.wq_b", "query_latent", rank, heads * dim),
+        linear("indexer.wk", given, width, dim, out="index_key"),
+        norm("indexer.k_norm", "index_key", "index_normed", dim),
+        linear("indexer.weights_proj", given, width, heads, quantisable=False),
+    )
+
+
 def _maker(fields: Fields, size: Sizes) -> Make:
     spec, bias = latent(fields), fields.flag("attention_bias")
+    chosen, dim = fields.integer("index_n_heads", default=None), fields.integer("index_head_dim", default=128)
 
     def make(given: str, out: str) -> Part:
-        return latent_attention(given, out, size.hidden, size.heads, spec, bias)
+        main = latent_attention(given, out, size.hidden, size.heads, spec, bias)
+        if chosen is None or spec.query_rank is None:
+            return main
+        return join(main, _indexer(given, size.hidden, spec.query_rank, chosen, dim))
 
     return make
 

@@ -110,6 +110,9 @@ def expert_layers(fields: Fields, layers: int) -> list[bool]:
     first = fields.integer("first_k_dense_replace", "moe_layer_start_index", default=0, minimum=0)
     every = fields.integer("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_freq", default=1)
     dense = set(map(str, fields.items("mlp_only_layers", default=[])))
+    kinds = fields.items("mlp_layer_types", default=None)
+    if kinds is not None and len(kinds) == layers:
+        return [kind == "sparse" for kind in kinds]
     listed = fields.items("moe_layers", default=None)
     if listed is not None:
         return [index in listed for index in range(layers)]

@@ -194,8 +194,8 @@ class _Bart(NamedTuple):
 _BARTS: dict[str, _Bart] = {
     "bart": _Bart(),
     "mbart": _Bart("pre", 2, True, True),
-    "pegasus": _Bart("pre", None, False, True),
-    "marian": _Bart("post_add", None, False, False),
+    "pegasus": _Bart("pre", 0, False, True),
+    "marian": _Bart("post_add", 0, False, False),
     "blenderbot": _Bart("pre", 0, False, True),
     "m2m_100": _Bart("pre", None, False, True),
 }

@@ -116,8 +116,15 @@ def _perceiver(fields: Fields, tower: Tower, width: int) -> Part:
     whole = mlp("image", tower.width, inner, rows=fixed(tower.positions), out_width=width, prefix="connector")
     each = [
         join(
-            norm("input_latents_norm", "latents", f"latents{index}", width, rows=rows),
-            norm("input_context_norm", "context", f"context{index}", width, rows=fixed(tower.positions)),
+            norm("input_latents_norm", "latents", f"latents{index}", width, kind="rms", rows=rows),
+            norm(
+                "input_context_norm",
+                "context",
+                f"context{index}",
+                width,
+                kind="rms",
+                rows=fixed(tower.positions),
+            ),
             attention(
                 f"latents{index}",
                 width,
@@ -127,12 +134,12 @@ def _perceiver(fields: Fields, tower: Tower, width: int) -> Part:
                 memory_rows=seen,
                 prefix=f"resampler{index}",
             ),
-            norm("post_attention_layernorm", "latents", f"middle{index}", width, rows=rows),
+            norm("post_attention_layernorm", "latents", f"middle{index}", width, kind="rms", rows=rows),
             mlp(f"middle{index}", width, 4 * width, rows=rows, prefix=f"resampler_mlp{index}"),
         )
         for index in range(depth)
     ]
-    end = norm("norm", "latents", "out", width, rows=rows)
+    end = norm("norm", "latents", "out", width, kind="rms", rows=rows)
     table = elementwise("latents", 0, 0, rows=rows, parameters=latents * width)
     image = join(
         tensor("image", tower.width, fixed(tower.positions)),
@@ -214,7 +221,7 @@ def _text_fields(fields: Fields, kind: Kind) -> Fields:
     own = values.get("model_type") if part is not fields else None
     values["model_type"] = _TEXT_ALIASES.get(str(own), own) or kind.text
     if fields.values.get("tie_word_embeddings") is not None and part is not fields:
-        values.setdefault("tie_word_embeddings", fields.values["tie_word_embeddings"])
+        values["tie_word_embeddings"] = fields.values["tie_word_embeddings"]
     return Fields(values, part.where if part is not fields else fields.where)
 
 
