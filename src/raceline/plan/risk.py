@@ -35,7 +35,7 @@ def risks(
     if scenario.hardware.count > device.per_node:
         nodes = scenario.hardware.count // device.per_node
         found.append((MANY_NODES, message("plan.risk_nodes", nodes=nodes)))
-    if scenario.setup.precision in ("fp8", "mxfp8", "nvfp4"):
+    if scenario.workload.task == "train" and scenario.setup.precision in ("fp8", "mxfp8", "nvfp4"):
         found.append((EIGHT_BITS, message("plan.risk_precision", precision=scenario.setup.precision)))
     if price and price.is_spot:
         found.append((SPOT, message("plan.risk_spot")))

@@ -6,6 +6,7 @@ import msgspec
 
 from raceline.estimate.scenario import Scenario, Setup
 from raceline.plan.result import Option, Plan, Shortfall
+from raceline.present import units
 from raceline.present.errors import Message, message
 from raceline.present.text import word
 from raceline.present.views import (
@@ -80,12 +81,9 @@ def _is_pick(option: Option, plan: Plan) -> bool:
 def _heading(plan: Plan) -> Heading:
     parts: list[Part] = [plan.model, "·", message(f"plan.method_{plan.method or plan.task}")]
     for name, value in plan.amount.items():
-        parts += ["·", message(f"plan.amount_{name}", **{_param(name): value})]
-    return Heading(tuple(parts), aside=message("plan.parameters", parameters_count=plan.parameters))
-
-
-def _param(name: str) -> str:
-    return {"seq_len": "tokens_count", "tokens": "tokens_count", "samples": "samples_count"}.get(name, name)
+        shown = units.quantity(float(value), "count") if name in ("tokens", "samples") else f"{value:,g}"
+        parts += ["·", message(f"plan.amount_{name}", amount=shown)]
+    return Heading(tuple(parts), aside=(Quantity(plan.parameters, "count"), message("plan.parameters")))
 
 
 def hardware(option: Option) -> str:
@@ -122,15 +120,17 @@ def _settings(setup: Setup, scenario: Scenario) -> list[str]:
 def _table(options: tuple[Option, ...], task: str) -> Table:
     is_training = task == "train"
     last = message("plan.column_cost") if is_training else message("plan.column_price")
+    has_names = any(option.name for option in options)
     columns = (
-        Column(message("plan.column_pick")),
+        *((Column(message("plan.column_pick")),) if has_names else ()),
         Column(message("plan.column_hardware")),
         Column(message("plan.column_settings")),
         Column(message("plan.column_memory"), can_wrap=False),
         Column(message("plan.column_time") if is_training else message("plan.column_latency"), align="right"),
         Column(last, align="right"),
     )
-    return Table(columns, tuple(_row(option, is_training) for option in options))
+    rows = tuple(_row(option, is_training)[0 if has_names else 1 :] for option in options)
+    return Table(columns, rows)
 
 
 def _row(option: Option, is_training: bool) -> tuple[Cell, ...]:
@@ -147,7 +147,7 @@ def _row(option: Option, is_training: bool) -> tuple[Cell, ...]:
         shown = Quantity(latency.tpot or latency.batch, "ms")
     cost = option.cost_usd
     money = Quantity(cost.mid if cost else None, "usd" if is_training else "hour_usd")
-    place = " ".join(part for part in (option.provider, option.region) if part)
+    place = " ".join(part for part in (option.provider, option.region) if part and part != "global")
     machine = f"{hardware(option)} {place}".strip()
     return (name, machine, settings(option.scenario), Meter(memory.total.mid, memory.limit), shown, money)
 
@@ -155,7 +155,7 @@ def _row(option: Option, is_training: bool) -> tuple[Cell, ...]:
 def _why(option: Option) -> list[View]:
     """Why a pick won, why the runner-up lost, what bounds it and what may go wrong."""
     names = tuple(message(f"plan.name_{name}") for name in option.name.split("+"))
-    lines: list[View] = [Text((message("plan.why", pick=hardware(option)), *names, *option.reasons))]
+    lines: list[View] = [Text((*names, message("plan.why", pick=hardware(option)), *option.reasons))]
     lines.append(Text((*_bound(option), *option.runner_up), indent=2))
     lines.extend(Text(risk, tone="warning", indent=2) for risk in option.risks)
     return lines
