@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 ORACLES := .venv-oracles
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
-# the build without CUDA that the plain index offers for this version keeps other packages from choosing one
+# installed first, so that what is installed after it keeps this build instead of choosing one
 TORCH := torch==2.13.0
 STAMP := $(VENV)/.stamp
 
