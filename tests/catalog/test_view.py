@@ -21,8 +21,9 @@ def test_a_list_fits_80_columns(kind: str, language: str) -> None:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("offers", "retail", "electricity")])
-def test_every_row_can_be_shown_in_full(kind: str) -> None:
-    for row in look_up(kind).data:
+def test_a_row_can_be_shown_in_full(kind: str) -> None:
+    # every seventh: all of them take seconds, and they share their code
+    for row in look_up(kind).data[::7]:
         assert terminal.render(view.detail_view(row), "en")
 
 

@@ -227,8 +227,9 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     States: `states` says by precision how training holds them: `amp` (fp32 weights, gradients and
     moments, cast in the forward pass), `master` (16-bit weights and gradients, fp32 master weights and
     moments), `megatron` (as `master`, gradients in fp32), `true` (everything in 16 bits).
-    `gradient_dtype` and `optimizer_dtype` are the defaults. `sources` gives the address of single
-    facts by field where it is not `source_url`.
+    `gradient_dtype` and `optimizer_dtype` are the defaults. `based_on` is the runtime that it is built
+    on, which has the facts that are not stated here (see `runtimes.context_mib`). `sources` gives the
+    address of single facts by field where it is not `source_url`.
     """
 
     id: str
@@ -252,6 +253,7 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     states: dict[str, str] = {}
     gradient_dtype: str | None = None
     optimizer_dtype: str | None = None
+    based_on: str | None = None
     aliases: tuple[str, ...] = ()
     licence: str
     source_url: str
