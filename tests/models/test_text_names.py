@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import os
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -74,3 +77,27 @@ def test_building_and_counting_a_model_takes_milliseconds() -> None:
     for _ in range(10):
         count.rows(registry.build_model(Fields(names.find("llama-3.1-8b").config)))
     assert (time.process_time() - start) / 10 < 0.010
+
+
+EVIDENCE = Path(os.environ.get("RACELINE_CASES", Path(__file__).parents[2].parent / "shared")) / "evidence"
+# Shapes and sizes of these rows contradict each other: the size is rounded, that of a name or of more than
+# the text part, or the depth is that of one pipeline stage.
+ROUGH = {
+    "bigscience-gpt-18b-h14336-l10", "bigscience-gpt-20b-h14400-l8", "gemma3-12b", "gpt-1.7b-megatron21",
+    "ibm-moe-7b-1b-active", "llama2-1b-torchao", "nemotron-3-nano",
+}  # fmt: skip
+
+
+def _evidence() -> list[tuple[str, float]]:
+    if not (EVIDENCE / "models.csv").is_file():
+        return []
+    rows = csv.DictReader((EVIDENCE / "models.csv").read_text(encoding="utf-8").splitlines())
+    return [(row["model"], float(row["params_b"])) for row in rows if row["params_b"] and row["vocab"]]
+
+
+@pytest.mark.skipif(not EVIDENCE.is_dir(), reason="the folder of evidence is missing")
+@pytest.mark.parametrize(("name", "size_b"), _evidence())
+def test_language_models_of_the_evidence_are_bundled_at_their_size(name: str, size_b: float) -> None:
+    model = registry.build_model(Fields(names.find(name).config))
+    if name not in ROUGH:
+        assert count.parameters(model) / 1e9 == pytest.approx(size_b, rel=0.035)

@@ -66,7 +66,9 @@ def test_parameters_and_flops_equal_those_of_transformers(
 ) -> None:
     model, theirs = _ours(name, values), text_measure.built(kind, name, values, "eager", torch.bfloat16)
     assert count.parameters(model) == text_measure.parameters(theirs)
-    assert count.flops(model, *LENGTHS) == pytest.approx(text_measure.forward_flops(theirs, kind), rel=0.01)
+    assert count.flops(model, *LENGTHS) == pytest.approx(
+        text_measure.forward_flops(theirs, text_measure.inputs(kind)), rel=0.01
+    )
 
 
 @pytest.mark.parametrize(("kind", "name", "values"), INSTANCES)
@@ -77,7 +79,7 @@ def test_saved_bytes_are_those_that_autograd_keeps(
     if attention == "sdpa" and name in EAGER_ONLY:
         pytest.skip("no fused attention on the CPU")
     theirs = text_measure.built(kind, name, values, attention, torch.bfloat16)
-    kept, _ = text_measure.saved(theirs, kind)
+    kept, _ = text_measure.saved(theirs, text_measure.inputs(kind))
     kernel = "flash" if attention == "sdpa" else "eager"
     ours = count.saved_bytes(_ours(name, values), *LENGTHS, precision="bf16", attention=kernel)
     record_property("error", ours / kept - 1)
@@ -106,7 +108,9 @@ def test_flops_beside_the_scan_equal_those_of_transformers(name: str) -> None:
     )
     theirs = text_measure.built("decoder", name, values, "eager", torch.bfloat16)
     expected = count.flops(model, *LENGTHS) - LENGTHS[0] * 7 * scans
-    assert expected == pytest.approx(text_measure.forward_flops(theirs, "decoder"), rel=0.01)
+    assert expected == pytest.approx(
+        text_measure.forward_flops(theirs, text_measure.inputs("decoder")), rel=0.01
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,3 +125,15 @@ def test_saved_bytes_agree_with_the_memory_tracker(kind: str, name: str, fake: b
     rows = {"decoder": text_measure.LENGTH, "seq2seq": text_measure.TARGET, "encoder": 0}[kind]
     ours = count.saved_bytes(model, *LENGTHS, precision="bf16", attention="eager")
     assert ours + text_measure.BATCH * rows * 320 * 2 == pytest.approx(tracked, rel=0.05)
+
+
+@pytest.mark.parametrize("name", text_instances.VISION)
+def test_vision_language_models_equal_those_of_transformers(name: str) -> None:
+    tokens, values = text_instances.VISION[name]
+    theirs = text_measure.built("vision", name, values, "eager", torch.bfloat16)
+    batch = text_measure.image_inputs(name, text_instances.IMAGE_TOKEN, tokens)
+    kept, _ = text_measure.saved(theirs, batch)
+    model = _ours(name, values)
+    assert count.parameters(model) == text_measure.parameters(theirs)
+    assert count.flops(model, *LENGTHS) == pytest.approx(text_measure.forward_flops(theirs, batch), rel=0.01)
+    assert count.saved_bytes(model, *LENGTHS, attention="eager") == pytest.approx(kept, rel=0.05)

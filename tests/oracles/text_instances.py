@@ -174,3 +174,32 @@ STATE_SPACE: dict[str, dict[str, Any]] = {
     },
     "falcon_h1": {**_LLAMA, "mamba_d_ssm": 128, "mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16},
 }
+
+_TOWER = {
+    "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+    "image_size": 56, "patch_size": 14,
+}  # fmt: skip
+IMAGE_TOKEN = 5
+VISION: dict[str, tuple[int, dict[str, Any]]] = {
+    "llava": (
+        16,
+        {
+            "text_config": {**_LLAMA, "model_type": "llama"},
+            "vision_config": {**_TOWER, "model_type": "clip_vision_model"},
+            "image_token_index": IMAGE_TOKEN,
+            "vision_feature_layer": -2,
+        },
+    ),
+    "gemma3": (
+        4,
+        {
+            "text_config": {**DECODERS["gemma3_text"], "model_type": "gemma3_text"},
+            "vision_config": {**_TOWER, "model_type": "siglip_vision_model"},
+            "mm_tokens_per_image": 4,
+            "image_token_index": IMAGE_TOKEN,
+            "boi_token_index": 6,
+            "eoi_token_index": 7,
+        },
+    ),
+}
+"""By model type: tokens that an image takes, and the config."""

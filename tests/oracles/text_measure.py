@@ -7,10 +7,21 @@ from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoModelForSeq2SeqLM,
+)
 
 BATCH, LENGTH, TARGET = 2, 64, 48
-AUTO = {"decoder": AutoModelForCausalLM, "encoder": AutoModel, "seq2seq": AutoModelForSeq2SeqLM}
+AUTO = {
+    "decoder": AutoModelForCausalLM,
+    "encoder": AutoModel,
+    "seq2seq": AutoModelForSeq2SeqLM,
+    "vision": AutoModelForImageTextToText,
+}
 
 
 def built(kind: str, model_type: str, values: dict[str, Any], attention: str, dtype: torch.dtype) -> Any:
@@ -20,9 +31,8 @@ def built(kind: str, model_type: str, values: dict[str, Any], attention: str, dt
         if "drop" in name and isinstance(getattr(config, name), float):
             setattr(config, name, 0.0)
     config.use_cache = False
-    model = AUTO[kind].from_config(
-        config, attn_implementation=attention, dtype=dtype, experts_implementation="eager"
-    )
+    experts = {} if kind == "vision" else {"experts_implementation": "eager"}
+    model = AUTO[kind].from_config(config, attn_implementation=attention, dtype=dtype, **experts)
     return model.train()
 
 
@@ -35,19 +45,28 @@ def inputs(kind: str) -> dict[str, torch.Tensor]:
     return {"input_ids": ids, "labels": labels}
 
 
+def image_inputs(name: str, image_token: int, tokens: int) -> dict[str, torch.Tensor]:
+    """One image a sample at the start of its text."""
+    ids = torch.randint(10, 300, (BATCH, LENGTH))
+    ids[:, :tokens] = image_token
+    pixels = torch.randn(BATCH, 3, 56, 56, dtype=torch.bfloat16)
+    types = {"token_type_ids": (ids == image_token).long()} if name == "gemma3" else {}
+    return {"input_ids": ids, "pixel_values": pixels, "labels": ids, **types}
+
+
 def parameters(model: Any) -> int:
     """Parameters, tied ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def forward_flops(model: Any, kind: str) -> int:
+def forward_flops(model: Any, batch: dict[str, torch.Tensor]) -> int:
     """FLOPs of one forward pass, as torch counts them."""
     with FlopCounterMode(display=False) as counter, torch.no_grad():
-        model(**inputs(kind))
+        model(**batch)
     return int(counter.get_total_flops())
 
 
-def saved(model: Any, kind: str) -> tuple[int, dict[tuple[Any, ...], int]]:
+def saved(model: Any, batch: dict[str, torch.Tensor]) -> tuple[int, dict[tuple[Any, ...], int]]:
     """Bytes of the storages that autograd keeps (parameters and buffers excluded), and how many there are
     of each shape, to see what differs."""
     own = {part.untyped_storage().data_ptr() for part in [*model.parameters(), *model.buffers()]}
@@ -62,7 +81,7 @@ def saved(model: Any, kind: str) -> tuple[int, dict[tuple[Any, ...], int]]:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        output = model(**inputs(kind))
+        output = model(**batch)
     shapes: dict[tuple[Any, ...], int] = {}
     for entry in seen.values():
         shapes[entry] = shapes.get(entry, 0) + 1

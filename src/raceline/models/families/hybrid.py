@@ -221,11 +221,14 @@ def _alternating(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     ]
 
 
+_MAMBA_WORDS = ("mamba", "linear_attention")
+
+
 def _mixers(fields: Fields, layers: int) -> list[str]:
     """mamba or attention, layer by layer."""
     listed = fields.items("layer_types", "layers_block_type", default=None)
     if listed is not None and len(listed) == layers:
-        return ["mamba" if kind == "mamba" else "attention" for kind in listed]
+        return ["mamba" if kind in _MAMBA_WORDS else "attention" for kind in listed]
     indices = fields.items("attn_layer_indices", default=[])
     if indices or fields.text("model_type", default="jamba") != "jamba":
         return ["attention" if index in indices else "mamba" for index in range(layers)]
@@ -246,12 +249,21 @@ def _experts(fields: Fields, layers: int) -> list[bool]:
     return [index % period == offset for index in range(layers)]
 
 
+_LETTERS = {
+    "mamba": "M",
+    "linear_attention": "M",
+    "attention": "*",
+    "full_attention": "*",
+    "mlp": "-",
+    "moe": "E",
+}
+
+
 def _nemotron(fields: Fields, design: Design, size: Sizes) -> list[Block]:
     """Nemotron-H: each layer is one thing: M a mixer, * attention, - a network, E experts. Nemotron 3's
     larger models route in a narrower space, between a shared pair of projections."""
-    letters = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
     listed = fields.items("layers_block_type", "layer_types", default=[])
-    pattern = "".join(letters.get(str(kind), "?") for kind in listed)
+    pattern = "".join(_LETTERS.get(str(kind), "?") for kind in listed)
     pattern = pattern or fields.text("hybrid_override_pattern", default="")
     if len(pattern) != size.layers or set(pattern) - set("M*-E"):
         raise InputError(
