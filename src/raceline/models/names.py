@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import re
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -103,7 +103,7 @@ def _without_prefix(key: str) -> str:
 
 @cache
 def _contents() -> tuple[bytes, ...]:
-    folder = files("raceline.models") / "data"
+    folder = Path(__file__).with_name("data")
     return tuple((folder / name).read_bytes() for name in FILES if (folder / name).is_file())
 
 
