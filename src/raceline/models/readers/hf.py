@@ -1,0 +1,74 @@
+"""Hugging Face configs and diffusers pipelines: a config mapping to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from raceline.models.families import registry
+from raceline.models.fields import Fields
+from raceline.models.graph import Model
+from raceline.present.documents import load_json
+from raceline.present.errors import InputError, MissingExtraError
+
+COMPONENTS = ("transformer", "unet", "vae", "text_encoder", "text_encoder_2", "text_encoder_3")
+DOWNLOAD_TIMEOUT_S = 20.0
+
+
+def read_config(path: Path | str, image_size: int | None = None) -> Model:
+    """The model of a ``config.json`` (or of a ``model_index.json`` with its components beside it)."""
+    path = Path(path)
+    config = load_json(path)
+    if path.name == "model_index.json":
+        config = _pipeline(config, path.parent)
+    return build(config, path.parent.name or path.stem, str(path), image_size)
+
+
+def read_folder(path: Path, image_size: int | None = None) -> Model:
+    """The model of a folder: its pipeline, its config, or the header of its weights."""
+    for name in ("model_index.json", "config.json"):
+        if (path / name).is_file():
+            return read_config(path / name, image_size)
+    raise InputError("models.folder_without_config", field="model", given=str(path))
+
+
+def read_hub(name: str, image_size: int | None = None) -> Model:
+    """The model of ``hf:ORG/NAME``: its config alone is downloaded (extra `hub`)."""
+    try:
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+    except ImportError:
+        raise MissingExtraError("models.extra_missing", extra="hub", package="huggingface_hub") from None
+    problem = ""
+    for file in ("config.json", "model_index.json"):
+        try:
+            path = hf_hub_download(name, file, etag_timeout=DOWNLOAD_TIMEOUT_S)
+        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
+            problem = type(error).__name__
+            continue
+        model = build(load_json(Path(path)), name, f"https://huggingface.co/{name}", image_size)
+        return msgspec.structs.replace(model, name=name)
+    raise InputError("models.hub_unreachable", field="model", given=name, reason=problem)
+
+
+def build(config: Any, name: str, source: str, image_size: int | None = None) -> Model:
+    """The model that a config mapping describes."""
+    if not isinstance(config, Mapping):
+        raise InputError("models.config_not_mapping", field="model", given=type(config).__name__)
+    model = registry.build_model(Fields(config), image_size)
+    return msgspec.structs.replace(model, name=name, source=source)
+
+
+def _pipeline(config: Any, folder: Path) -> Any:
+    """A pipeline's index with the config of each component that lies beside it."""
+    if not isinstance(config, Mapping):
+        raise InputError("models.config_not_mapping", field="model", given=type(config).__name__)
+    merged = dict(config)
+    for name in COMPONENTS:
+        file = folder / name / "config.json"
+        if name in config and file.is_file():
+            merged[name] = load_json(file)
+    return merged
