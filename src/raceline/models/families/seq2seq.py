@@ -78,108 +78,91 @@ def _attention_maker(
     return make
 
 
+class _T5(NamedTuple):
+    """Sizes of a T5."""
+
+    width: int
+    inner: int
+    heads: int
+    dim: int
+    dropped: float
+    feed_forward: str
+
+    def shape(self, *, causal: bool = False, cross: bool = False) -> Heads:
+        """Attention of the encoder, of the decoder, or across."""
+        return Heads(
+            query=self.heads, kv=self.heads, dim=self.dim, causal=causal, rotary=False, has_bias=not cross,
+            score_upcast=False, cache_width=2 * self.heads * self.dim if cross else None,
+        )  # fmt: skip
+
+
 def build_t5(fields: Fields, image_size: int | None = None) -> Model:
     """T5, mT5, UMT5, Flan-T5: RMS norms, relative position biases shared by a stack's layers."""
-    width, inner = fields.integer("d_model"), fields.integer("d_ff")
-    heads, dim = fields.integer("num_heads"), fields.integer("d_kv", default=64)
+    kind = fields.text("model_type", default="t5")
+    size = _T5(
+        fields.integer("d_model"), fields.integer("d_ff"), fields.integer("num_heads"),
+        fields.integer("d_kv", default=64), fields.number("dropout_rate", default=0.1),
+        fields.text("feed_forward_proj", default="relu"),
+    )  # fmt: skip
     layers = fields.integer("num_layers", maximum=10_000)
     decoder_layers = fields.integer("num_decoder_layers", default=layers, maximum=10_000)
     vocabulary = fields.integer("vocab_size")
-    shape = Heads(
-        query=heads, kv=heads, dim=dim, causal=False, rotary=False, has_bias=True, score_upcast=False
-    )
-    causal = Heads(query=heads, kv=heads, dim=dim, rotary=False, has_bias=True, score_upcast=False)
-    cross = Heads(
-        query=heads,
-        kv=heads,
-        dim=dim,
-        causal=False,
-        rotary=False,
-        cache_width=2 * heads * dim,
-        score_upcast=False,
-    )
-    none = (False, False, False, False)
-    dropped = fields.number("dropout_rate", default=0.1)
-    is_mt5 = fields.text("model_type", default="t5") in ("mt5", "umt5")
-    is_umt5 = fields.text("model_type", default="t5") == "umt5"
-    buckets = fields.integer("relative_attention_num_buckets", default=32) * heads
-
-    def feed(rows: Extent) -> Make:
-        kind = fields.text("feed_forward_proj", default="relu")
-        gated = kind.startswith("gated-")
-        activation = {"gated-gelu": "gelu_new", "gelu": "gelu"}.get(kind, kind.removeprefix("gated-"))
-        return lambda given, out: join(
-            mlp(
-                given,
-                width,
-                inner,
-                activation_kind=activation,
-                gated=gated,
-                rows=rows,
-                names=_T5_GATED if gated else _T5_PLAIN,
-                out=out,
-            ),
-            dropout("hidden_dropout", inner, dropped, rows),
-        )
-
-    def stack(name: str, rows: Extent, count: int) -> Block:
-        is_decoder = name == "decoder"
-        between = _attention_maker(width, cross, _T5_ATTENTION, none, TARGETS, TOKENS, "cross")
-        return layer(
-            f"{name}.layer",
-            width,
-            _attention_maker(width, causal if is_decoder else shape, _T5_ATTENTION, none, rows),
-            feed(rows),
-            norm_kind="rms_t5",
-            rows=rows,
-            dropped=dropped,
-            repeat=count,
-            component=name,
-            between=(between, "cross") if is_decoder else None,
-        )
-
-    def positions(count: int) -> Part:
-        return elementwise("relative_attention_bias", 0, 0, parameters=buckets * (count if is_umt5 else 1))
-
+    tied = fields.flag("tie_word_embeddings", default=kind not in ("mt5", "umt5"))
+    table = fields.integer("relative_attention_num_buckets", default=32) * size.heads
+    tables = (layers, decoder_layers) if kind == "umt5" else (1, 1)
+    last = head(size.width, vocabulary, tied=tied, rows=TARGETS)
     blocks = [
-        block(
-            "encoder.embedding",
-            embedding("shared", vocabulary, width),
-            positions(layers),
-            role="input",
-            component="encoder",
-        ),
-        stack("encoder", TOKENS, layers),
-        _memory_block(width, "rms_t5"),
-        block(
-            "decoder.embedding",
-            embedding("shared", vocabulary, width, rows=TARGETS, tied=True),
-            positions(decoder_layers),
-            role="input",
-            component="decoder",
-        ),
-        stack("decoder", TARGETS, decoder_layers),
-        output_block(
-            width,
-            "rms_t5",
-            head(
-                width, vocabulary, tied=fields.flag("tie_word_embeddings", default=not is_mt5), rows=TARGETS
-            ),
-            rows=TARGETS,
-            component="decoder",
-        ),
+        _t5_opening("encoder", TOKENS, size.width, vocabulary, table * tables[0]),
+        _t5_stack("encoder", TOKENS, layers, size),
+        _memory_block(size.width, "rms_t5"),
+        _t5_opening("decoder", TARGETS, size.width, vocabulary, table * tables[1]),
+        _t5_stack("decoder", TARGETS, decoder_layers, size),
+        output_block(size.width, "rms_t5", last, rows=TARGETS, component="decoder"),
     ]
     return describe(
-        fields,
-        "seq2seq",
-        blocks,
-        objective="seq2seq",
-        seq_len=_DEFAULT_LENGTH,
-        target_len=_DEFAULT_LENGTH,
-        hidden=width,
-        layers=layers + decoder_layers,
-        vocabulary=vocabulary,
+        fields, "seq2seq", blocks, objective="seq2seq", seq_len=_DEFAULT_LENGTH, target_len=_DEFAULT_LENGTH,
+        hidden=size.width, layers=layers + decoder_layers, vocabulary=vocabulary,
+    )  # fmt: skip
+
+
+def _t5_opening(side: str, rows: Extent, width: int, vocabulary: int, biases: int) -> Block:
+    """The token table, which both sides share, and the table of position biases."""
+    return block(
+        f"{side}.embedding",
+        embedding("shared", vocabulary, width, rows=rows, tied=side == "decoder"),
+        elementwise("relative_attention_bias", 0, 0, parameters=biases),
+        role="input",
+        component=side,
     )
+
+
+def _t5_stack(side: str, rows: Extent, count: int, size: _T5) -> Block:
+    none = (False, False, False, False)
+    own = size.shape(causal=side == "decoder")
+    cross = _attention_maker(
+        size.width, size.shape(cross=True), _T5_ATTENTION, none, TARGETS, TOKENS, "cross"
+    )
+    return layer(
+        f"{side}.layer", size.width, _attention_maker(size.width, own, _T5_ATTENTION, none, rows),
+        _t5_feed(size, rows), norm_kind="rms_t5", rows=rows, dropped=size.dropped,
+        repeat=count, component=side,
+        between=(cross, "cross") if side == "decoder" else None,
+    )  # fmt: skip
+
+
+def _t5_feed(size: _T5, rows: Extent) -> Make:
+    gated = size.feed_forward.startswith("gated-")
+    plain = size.feed_forward.removeprefix("gated-")
+    kind = "gelu_new" if gated and plain == "gelu" else plain
+    names = _T5_GATED if gated else _T5_PLAIN
+
+    def make(given: str, out: str) -> Part:
+        network = mlp(
+            given, size.width, size.inner, activation_kind=kind, gated=gated, rows=rows, names=names, out=out
+        )
+        return join(network, dropout("hidden_dropout", size.inner, size.dropped, rows))
+
+    return make
 
 
 class _Bart(NamedTuple):
