@@ -58,6 +58,13 @@ def test_small_machines_are_used_and_said_where_nothing_else_is() -> None:
     assert [note.id for note in found.notes] == ["catalog.price_of_small_machines"]
 
 
+def test_a_pod_far_too_large_does_not_win_over_single_chips() -> None:
+    chips = [offer(9000.0, 2176, interconnect="ICI"), offer(4.2, 1, instance="per chip", interconnect="ICI")]
+    found = cheapest(chips, count=64)
+    assert found is not None
+    assert (found.instances, found.notes) == (64, ())
+
+
 def test_a_known_date_comes_before_a_lower_price_without_one() -> None:
     found = cheapest([offer(5.0, as_of="2026", provider="b"), offer(9.0)])
     assert found is not None

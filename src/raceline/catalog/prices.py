@@ -19,6 +19,9 @@ REGION_FAMILIES = ("us", "eu", "asia", "cn", "me", "global")
 # Order of preference before price. An offer that suits less is taken only where none suits better.
 _OTHER_TIER, _MANY_MACHINES, _UNDATED = 4, 2, 1
 
+# A machine this many times larger than what is needed is no better than many small ones.
+_MOST_WASTE = 16
+
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """Which offers count. `region` is a family (``us``) or one region (``us-east-1``); `spot` takes
@@ -71,7 +74,7 @@ class PriceTable:
             instances=int(self.instances[cell]),
             price_hour_usd=float(self.price_hour_usd[cell]),
             is_spot=self.is_spot,
-            notes=_notes(self.offers[index], int(self.rank[cell])),
+            notes=_notes(self.offers[index], int(self.rank[cell]), int(self.instances[cell])),
         )
 
 
@@ -212,7 +215,15 @@ def _fill(
         :, None
     ]
     instances = -(-counts // size)
-    whole = (size >= counts) | (flexible & (counts <= node)) | (size >= node)
+    fits_one = (size >= counts) & (size <= _MOST_WASTE * counts)
+    # slices of a TPU pod are joined by its own links, however many hosts they span
+    in_pod = np.array([offer.interconnect == "ICI" for offer in rows])[:, None]
+    whole = (
+        fits_one
+        | (flexible & (counts <= node))
+        | ((size >= node) & (size <= counts))
+        | in_pod & (size <= counts)
+    )
     fixed = np.array([_tier_rank(offer, table.is_spot) + _date_rank(offer, today) for offer in rows])[:, None]
     rank = np.where(whole, 0, _MANY_MACHINES) + fixed
     price = instances * hourly
@@ -236,11 +247,11 @@ def _date_rank(offer: Offer, today: date) -> int:
     return _UNDATED if day is None or (today - day).days > STALE_AFTER_DAYS else 0
 
 
-def _notes(offer: Offer, rank: int) -> tuple[Message, ...]:
+def _notes(offer: Offer, rank: int, instances: int) -> tuple[Message, ...]:
     notes = []
     if rank & _OTHER_TIER:
         notes.append(message("catalog.price_not_on_demand", provider=offer.provider, tier=offer.tier))
-    if rank & _MANY_MACHINES:
+    if rank & _MANY_MACHINES and instances > 1:
         notes.append(message("catalog.price_of_small_machines", instance=offer.instance, count=offer.count))
     if rank & _UNDATED:
         notes.append(message("catalog.price_old_or_undated", provider=offer.provider, as_of=offer.as_of))
