@@ -290,70 +290,48 @@ def _deberta_mixer(fields: Fields, size: Sizes, kind: str) -> Make:
 def _build_modern(fields: Fields) -> Model:
     """ModernBERT: pre-norm without biases, gated, rotary, local attention in two of three layers."""
     size = _sizes(fields)
+    width = size.hidden
+    first = block(
+        "embedding",
+        embedding("tok_embeddings", size.vocabulary, width),
+        tensor("embedded", width),
+        norm("embedding_norm", "embedded", "first", width, kind="layer_no_bias"),
+        rotary_tables(size.head_dim),
+        role="input",
+    )
+    final = norm("final_norm", "last", "out", width, kind="layer_no_bias")
+    last = block("output", tensor("last", width), final, role="output")
+    return describe(
+        fields, "encoder", [first, *_modern_layers(fields, size), last], objective="masked", hidden=width,
+        layers=size.layers, vocabulary=size.vocabulary, notes=("models.encoder_without_head",),
+    )  # fmt: skip
+
+
+def _modern_layers(fields: Fields, size: Sizes) -> list[Block]:
+    """The first layer reads the embedding's norm and has none of its own before attention."""
     every = fields.integer("global_attn_every_n_layers", default=3)
     local = fields.integer("local_attention", default=128)
     kinds = [(None if index % every == 0 else local, index > 0) for index in range(size.layers)]
-    names = AttentionNames(out="Wo", fused="Wqkv")
-
-    def mixer(window: int | None) -> Make:
-        heads = Heads(query=size.heads, kv=size.kv_heads, dim=size.head_dim, causal=False, window=window)
-        return lambda given, out: attention(given, size.hidden, heads, names=names, out=out)
+    feed_names = MlpNames("Wi", "mlp.Wo", "")
 
     def feed(given: str, out: str) -> Part:
-        return mlp(
-            given,
-            size.hidden,
-            size.inner,
-            activation_kind="gelu",
-            names=MlpNames("Wi", "mlp.Wo", ""),
-            out=out,
-        )
+        return mlp(given, size.hidden, size.inner, activation_kind="gelu", names=feed_names, out=out)
 
-    blocks = [
-        block(
-            "embedding",
-            embedding("tok_embeddings", size.vocabulary, size.hidden),
-            tensor("embedded", size.hidden),
-            norm("embedding_norm", "embedded", "first", size.hidden, kind="layer_no_bias"),
-            rotary_tables(size.head_dim),
-            role="input",
-        )
-    ]
+    blocks = []
     for (window, has_norm), count in grouped(kinds):
+        name = f"layer.window{window}" if window else "layer"
         built = layer(
-            f"layer.window{window}" if window else "layer",
-            size.hidden,
-            mixer(window),
-            feed,
-            norm_kind="layer_no_bias",
-            repeat=count,
+            name, size.hidden, _modern_mixer(size, window), feed, norm_kind="layer_no_bias", repeat=count
         )
-        # the first layer reads the embedding's norm and has none of its own before attention
-        blocks.append(
-            built
-            if has_norm
-            else msgspec.structs.replace(
-                built, ops=tuple(op for op in built.ops if op.name != "attention_norm")
-            )
-        )
-    blocks.append(
-        block(
-            "output",
-            tensor("last", size.hidden),
-            norm("final_norm", "last", "out", size.hidden, kind="layer_no_bias"),
-            role="output",
-        )
-    )
-    return describe(
-        fields,
-        "encoder",
-        blocks,
-        objective="masked",
-        hidden=size.hidden,
-        layers=size.layers,
-        vocabulary=size.vocabulary,
-        notes=("models.encoder_without_head",),
-    )
+        ops = tuple(op for op in built.ops if has_norm or op.name != "attention_norm")
+        blocks.append(msgspec.structs.replace(built, ops=ops))
+    return blocks
+
+
+def _modern_mixer(size: Sizes, window: int | None) -> Make:
+    heads = Heads(query=size.heads, kv=size.kv_heads, dim=size.head_dim, causal=False, window=window)
+    names = AttentionNames(out="Wo", fused="Wqkv")
+    return lambda given, out: attention(given, size.hidden, heads, names=names, out=out)
 
 
 def plain_layers(
