@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import click
 
-from raceline.cli.output import show, show_line
+from raceline.cli.output import settings, show, show_line
 from raceline.present.errors import RacelineError
+
+
+# Scenarios evaluated together: enough for arrays to pay, few enough to answer early.
+CHUNK = 4096
 
 
 @click.command("estimate")
@@ -25,50 +31,51 @@ def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
     from raceline.estimate.run import estimate_many, estimate_one
     from raceline.estimate.view import estimate_view, explain_view
 
-    several, scenarios = _scenarios(file)
     known = api.load_catalogue(own)
+    several, scenarios = _scenarios(file)
     if not several:
-        found = estimate_one(scenarios[0], known, api.read_model)
+        found = estimate_one(next(scenarios), known, api.read_model)
         show(found, as_json=as_json, view=lambda: (explain_view if explain else estimate_view)(found))
         return
     failed = False
-    for item, outcome in zip(scenarios, estimate_many(scenarios, known, api.read_model), strict=True):
-        failed |= isinstance(outcome, RacelineError)
-        _line(item, outcome, as_json)
+    while chunk := list(islice(scenarios, CHUNK)):
+        for item, outcome in zip(chunk, estimate_many(chunk, known, api.read_model), strict=True):
+            failed |= isinstance(outcome, RacelineError)
+            _line(item, outcome, as_json)
     if failed:
         sys.exit(1)
 
 
 def _line(item: Any, outcome: Any, as_json: bool) -> None:
+    """One answer of several, or the error in its place."""
     from raceline.estimate.view import estimate_view
-    from raceline.present.text import render
+    from raceline.present.text import error_data, render
 
     if not isinstance(outcome, RacelineError):
-        show_line(outcome) if as_json else show(outcome, view=lambda: estimate_view(outcome))
+        if as_json:
+            show_line(outcome)
+        else:
+            show(outcome, view=lambda: estimate_view(outcome))
         return
-    name = item.get("id", "") if isinstance(item, dict) else ""
-    error = {
-        "id": name if isinstance(name, str) else str(name),
-        "error": {
-            "field": outcome.field, "message": render(outcome.message, "en"), "message_id": outcome.message.id,
-            "params": outcome.message.params,
-        },
-    }  # fmt: skip
-    show_line(error) if as_json else click.echo(f"{name}: {error['error']['message']}", err=True)
+    name = item.get("id") if isinstance(item, dict) else None
+    name = name if isinstance(name, str) else ""
+    if as_json:
+        show_line({"id": name, "error": error_data(outcome)})
+    else:
+        click.echo(f"{name}: {render(outcome.message, settings().language)}", err=True)
 
 
-def _scenarios(file: str) -> tuple[bool, list[Any]]:
+def _scenarios(file: str) -> tuple[bool, Iterator[Any]]:
     """Whether there are several, and the scenarios as mappings (an error in the place of a bad line)."""
     from raceline.present import documents
 
     if file == "-":
-        data = sys.stdin.buffer.read(documents.LARGEST_BYTES + 1)
-        stripped = data.lstrip()
-        lines = [line for line in stripped.splitlines() if line.strip()]
-        if stripped.startswith(b"{") and len(lines) > 1 and lines[0].rstrip().endswith(b"}"):
-            return True, list(documents.iterate_jsonl(data))
-        return False, [documents.load_yaml(data)]
+        data = sys.stdin.buffer.read(documents.JSON_BYTES + 1)
+        lines = [line for line in data.splitlines() if line.strip()]
+        if len(lines) > 1 and lines[0].lstrip()[:1] == b"{" and lines[0].rstrip()[-1:] == b"}":
+            return True, (value for _, value in documents.iterate_jsonl(data))
+        return False, iter([documents.load_yaml(data)])
     path = Path(file)
     if path.suffix in (".jsonl", ".ndjson"):
-        return True, list(documents.iterate_jsonl(path))
-    return False, [documents.load_json(path) if path.suffix == ".json" else documents.load_yaml(path)]
+        return True, (value for _, value in documents.iterate_jsonl(path))
+    return False, iter([documents.load_json(path) if path.suffix == ".json" else documents.load_yaml(path)])

@@ -17,7 +17,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 8640
 _NUMBER = re.compile(r"\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
 
 
-class Amount(click.ParamType):
+class Amount(click.ParamType):  # type: ignore[type-arg]
     """A number with an optional scale: ``100M``, ``1.5T``, ``2e9``."""
 
     name = "amount"
@@ -104,11 +104,12 @@ def command(
 def request_of(model: Any, on: str | None, wish: dict[str, Any]) -> Any:
     """The command's words as a PlanRequest."""
     from raceline.catalog.resolve import split_count
+    from raceline.estimate.scenario import Task
     from raceline.plan.request import PlanRequest
 
     name, count = split_count(on) if on else (None, None)
     serves = any(wish.get(key) for key in ("qps", "users", "p99", "ttft", "tpot", "input_len", "output_len"))
-    task = wish.pop("task") or ("infer" if serves else "train")
+    task: Task = wish.pop("task") or ("infer" if serves else "train")
     given = {key: wish.pop(key) for key in ("p99", "ttft", "tpot")}
     deadline, budget = wish.pop("deadline"), wish.pop("budget")
     return PlanRequest(

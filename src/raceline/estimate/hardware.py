@@ -51,15 +51,20 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
 def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[Message, ...]]:
     """The device that the hardware names, and notes on what was taken for it."""
-    resolved = catalogue.resolve(hardware.accelerator)
+    try:
+        resolved = catalogue.resolve(hardware.accelerator)
+    except InputError as error:
+        raise InputError(
+            error.message.id, **{**error.message.params, "field": "hardware.accelerator"}
+        ) from None
     accelerator = resolved.accelerator
     device = device_of(accelerator, catalogue, hardware.per_node)
-    if device.accelerator.memory_bw_gbs is None or accelerator.memory_gib is None:
-        if hardware.memory_gib is None or accelerator.memory_bw_gbs is None:
-            raise InputError(
-                "estimate.device_unknown", field="hardware.accelerator", accelerator=accelerator.name,
-                source_url=accelerator.source_url.split(" ")[0],
-            )  # fmt: skip
+    stated = accelerator.memory_gib or hardware.memory_gib or resolved.usable_gib
+    if stated is None or accelerator.memory_bw_gbs is None:
+        raise InputError(
+            "estimate.device_unknown", field="hardware.accelerator", accelerator=accelerator.name,
+            source_url=accelerator.source_url.split(" ")[0],
+        )  # fmt: skip
     if hardware.interconnect:
         device = msgspec.structs.replace(device, inter_gbs=_link_gbs(hardware, device, catalogue))
     if profile := hardware.mig_profile or resolved.mig_profile:

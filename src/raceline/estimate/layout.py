@@ -182,7 +182,7 @@ class _Builder:
         self.rows["attention"].append(
             (group, _extent(op.rows), repeats, _extent(op.kv_rows), float(op.heads), float(op.kv_heads),
              float(op.head_dim), float(op.value_dim), float(op.causal), float(op.window or np.inf),
-             float(op.cache_width), float(trains))
+             float(op.cache_width), float(trains), op.score_copies, float(op.score_upcast))
         )  # fmt: skip
 
     def _add_traffic(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
@@ -223,7 +223,7 @@ class _Builder:
             attention=_columns(
                 self.rows["attention"],
                 ("kv_fixed", "kv_token", "kv_target", "heads", "kv_heads", "head_dim", "value_dim", "causal",
-                 "window", "cache_width", "backward"),
+                 "window", "cache_width", "backward", "score_copies", "score_upcast"),
             ),
             traffic=_columns(self.rows["traffic"], ("elements", "split", "norm", "backward")),
             tensors=_columns(self.rows["tensors"], ("width", "fixed_bytes", "split", "eager")),

@@ -28,7 +28,6 @@ from raceline.estimate.layout import (
 from raceline.estimate.op_time import Shapes, ShapeTimes
 
 GIB = 2.0**30
-SCORE_BYTES_PER_ACTIVATION_BYTE = 2.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +181,7 @@ def _gathered(
 
 def shape_memory(table: ModelTable, shapes: Shapes, times: ShapeTimes, efficiency: Efficiency) -> ShapeMemory:
     """Activations of every shape under each kind of recompute."""
-    scores = times.scores_bytes[:, BODY] * shapes.activation_bytes * SCORE_BYTES_PER_ACTIVATION_BYTE
-    full = times.saved_bytes[:, BODY] + scores
+    full = times.saved_bytes[:, BODY] + times.scores_bytes[:, BODY]
     edges = np.minimum(boundary_bytes(table, shapes), full)
     selective = np.minimum(np.maximum(times.saved_bytes[:, BODY] * efficiency.selective_kept, edges), full)
     transient = 2.0 * times.largest_bytes[:, BODY]

@@ -258,7 +258,9 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     )
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
     forward = np.maximum(compute, cache_bytes * per_byte) + scores * per_byte
-    kept = shapes.batch[:, None] * per_sample * kv * heads * ops.count
+    element = shapes.activation_bytes[:, None]
+    per_score = element * ops["score_copies"] + np.where(element < 4.0, 4.0 * ops["score_upcast"], 0.0)
+    kept = shapes.batch[:, None] * per_sample * kv * heads * ops.count * per_score
     return _AttentionTimes(
         forward @ groups,
         (forward * ops["backward"] * efficiency.attention_backward) @ groups,
