@@ -24,7 +24,7 @@ def test_an_unmeasured_context_is_unknown() -> None:
 
 def test_mixed_precision_keeps_fp32_weights_and_bf16_true_does_not() -> None:
     known = load.runtimes()
-    assert runtimes.states(known["transformers"], "bf16", known) == "amp"
+    assert runtimes.states(known["accelerate"], "bf16", known) == "amp"
     assert runtimes.states(known["transformers"], "bf16-true", known) == "true"
     assert runtimes.states(known["deepspeed"], "bf16", known) == "master"
 

@@ -211,6 +211,29 @@ class PrecisionRule(msgspec.Struct, frozen=True, kw_only=True):
     note: str | None = None
 
 
+class TrainingHabits(msgspec.Struct, frozen=True, kw_only=True):
+    """How a training runtime behaves unless told otherwise: the ZeRO stage it uses with several
+    devices, bytes that a logit costs at the peak (the logits and the loss's copies of them), and
+    whether each process first reads the whole model into host memory. `logit_bytes` is a planning
+    value until calibration replaces it."""
+
+    zero_stage: int
+    logit_bytes: float
+    loads_per_rank: bool
+
+
+class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine behaves: GiB that it reserves, the longest prefill pass, whether a batch starts
+    and ends together, its host time over vLLM's, and what a cache that grows by concatenation holds
+    over its own size. `reserve_gib` and `host_scale` are planning values until measured."""
+
+    reserve_gib: float
+    chunk_tokens: int
+    batch_starts_together: bool
+    host_scale: float
+    cache_growth: float
+
+
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     """A framework, engine or server; the one place in the product that states facts on it.
 
@@ -251,6 +274,8 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     context_mib: float | None = None
     fused_kernels: bool | None = None
     states: dict[str, str] = {}
+    training: TrainingHabits | None = None
+    serving: ServingHabits | None = None
     gradient_dtype: str | None = None
     optimizer_dtype: str | None = None
     based_on: str | None = None

@@ -162,6 +162,8 @@ def _shown(value: Any) -> Cell:
         return f"{value:g}" if abs(value) < 10 else Quantity(float(value))
     if isinstance(value, tuple):
         return ", ".join(str(item) for item in value)
+    if isinstance(value, msgspec.Struct):
+        return _shown(msgspec.structs.asdict(value))
     if isinstance(value, dict):
         return ", ".join(f"{name} {_flat(item)}" for name, item in value.items())
     return str(value)

@@ -70,12 +70,12 @@ def _scenarios(file: str) -> tuple[bool, Iterator[Any]]:
     from raceline.present import documents
 
     if file == "-":
-        data = sys.stdin.buffer.read(documents.JSON_BYTES + 1)
+        data = sys.stdin.buffer.read(documents.LARGEST_BYTES + 1)
         lines = [line for line in data.splitlines() if line.strip()]
         if len(lines) > 1 and lines[0].lstrip()[:1] == b"{" and lines[0].rstrip()[-1:] == b"}":
-            return True, (value for _, value in documents.iterate_jsonl(data))
+            return True, documents.iterate_jsonl(data)
         return False, iter([documents.load_yaml(data)])
     path = Path(file)
     if path.suffix in (".jsonl", ".ndjson"):
-        return True, (value for _, value in documents.iterate_jsonl(path))
+        return True, documents.iterate_jsonl(path)
     return False, iter([documents.load_json(path) if path.suffix == ".json" else documents.load_yaml(path)])

@@ -111,7 +111,7 @@ def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Messag
         attention=picker.take("attention", "flash"),
         is_fused=bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused),
         fused_loss=fused_loss,
-        logit_bytes=logit_bytes(habits.logit_bytes, bool(setup.compile), fused_loss),
+        logit_bytes=logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),
         offload=picker.take("offload", "none"),
         schedule=picker.take("schedule", "1f1b"),
         virtual_stages=setup.virtual_stages or 1,
@@ -247,7 +247,7 @@ def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: boo
 
 def _zero(scenario: Scenario, layout: dict[str, int], runtime: str, picker: _Picker) -> int:
     ranks = layout["dp"] * layout["cp"]
-    default = convention(runtime).zero if ranks > 1 else 0
+    default = convention(runtime).training.zero_stage if ranks > 1 else 0
     return int(picker.take("zero_stage", default))
 
 

@@ -3,56 +3,38 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
-from typing import Literal
+from typing import Literal, cast
 
 import msgspec
 
+from raceline.catalog import load, runtimes
+from raceline.catalog.types import Runtime, ServingHabits, TrainingHabits
+
 States = Literal["amp", "master", "megatron", "true"]
+DEFAULT_TRAINING, DEFAULT_STATES = "pytorch", "amp"
+DEFAULT_SERVING = ServingHabits(
+    reserve_gib=0.3, chunk_tokens=10**6, batch_starts_together=True, host_scale=0.5, cache_growth=1.0
+)
 
 
 class Convention(msgspec.Struct, frozen=True):
-    """A training runtime's habits; `zero` is the stage that it uses unless told otherwise,
-    `logit_bytes` what the logits and the loss's copies of them hold at the peak, per logit."""
+    """A training runtime's habits, from the catalogue."""
 
-    runtime: str
     bf16: States
     fp16: States
-    zero: int
     fused: bool
-    logit_bytes: float
-    loads_per_rank: bool
-    source_url: str
+    training: TrainingHabits
 
 
 class Engine(msgspec.Struct, frozen=True):
-    """An inference runtime's habits: the share of memory that it takes, what it reserves, the
-    longest prefill pass in tokens, whether a batch starts and ends together (`all_at_once`); `cache_growth`: what a cache that grows
-    by concatenation holds over its own size."""
+    """An inference runtime's habits; `fraction`: the share of memory that it takes for itself."""
 
-    runtime: str
     fused: bool
     fraction: float
-    reserve_gib: float
-    chunk: int
-    all_at_once: bool
-    host_scale: float
-    cache_growth: float
-    source_url: str
+    serving: ServingHabits
 
 
-class _File(msgspec.Struct):
-    rows: list[Convention]
-    inference: list[Engine]
-
-
-@cache
-def _tables() -> tuple[dict[str, Convention], dict[str, Engine]]:
-    raw = files("raceline.estimate").joinpath("data/conventions.json").read_bytes()
-    data = msgspec.json.decode(raw, type=_File)
-    return {row.runtime: row for row in data.rows}, {row.runtime: row for row in data.inference}
-
-
+# Names of frameworks, and of stacks of them, and the runtime whose habits decide.
 _FAMILIES = (
     ("megatron", "megatron-lm"), ("nemo", "megatron-lm"), ("deepspeed", "deepspeed"), ("fsdp", "pytorch-fsdp2"),
     ("torchtitan", "torchtitan"), ("torchtune", "torchtune"), ("litgpt", "litgpt"), ("unsloth", "unsloth"),
@@ -64,27 +46,43 @@ _FAMILIES = (
 )  # fmt: skip
 
 
+@cache
 def convention(runtime: str) -> Convention:
-    """The convention of a training runtime or framework, by its id or the family in its name."""
-    table = _tables()[0]
-    if runtime in table:
-        return table[runtime]
+    """The habits of a training runtime, by its id or the framework in its name; what the catalogue
+    doesn't state of it is taken from what it is built on."""
+    known = load.runtimes()
     name = runtime.lower()
-    family = next((target for part, target in _FAMILIES if part in name), "pytorch")
-    return table[family]
+    family = next((target for part, target in _FAMILIES if part in name), DEFAULT_TRAINING)
+    row = known.get(name, known[family])
+    line = list(runtimes.lineage(row, known)) + [known[DEFAULT_TRAINING]]
+    return Convention(
+        bf16=_states(line, "bf16"),
+        fp16=_states(line, "fp16"),
+        fused=bool(next((item.fused_kernels for item in line if item.fused_kernels is not None), False)),
+        training=next(item.training for item in line if item.training is not None),
+    )
 
 
+def _states(line: list[Runtime], precision: str) -> States:
+    return cast(
+        States, next((item.states[precision] for item in line if precision in item.states), DEFAULT_STATES)
+    )
+
+
+@cache
 def engine(runtime: str) -> Engine:
-    """The habits of an inference runtime; a static engine's where it is not in the table."""
-    table = _tables()[1]
-    name = runtime.lower().split()[0]
-    return table.get(name, table["*"])
+    """The habits of an inference runtime; a static engine's where the catalogue states none."""
+    row = load.runtimes().get(runtime.lower().split()[0])
+    if row is None or row.serving is None:
+        return Engine(True, 0.0, DEFAULT_SERVING)
+    takes = row.memory_reserve is not None and row.memory_fraction is not None
+    return Engine(bool(row.fused_kernels), (row.memory_fraction or 0.0) if takes else 0.0, row.serving)
 
 
-_PLAIN = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.03125}
 # Bits a weight with scales: nf4 has one fp32 per 64 weights, double quantisation 8 bits and one
 # fp32 per 256 blocks (https://arxiv.org/abs/2305.14314); GPTQ and AWQ groups of 128 with fp16 scale
 # and zero; k-quants from https://github.com/ggml-org/llama.cpp/blob/master/tools/quantize/README.md.
+_PLAIN = {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0, "mxfp8": 1.03125}
 _QUANTISED_BITS = {
     "nf4": 4.5, "nf4-double": 4.127, "int4": 4.25, "awq-int4": 4.25, "gptq-int4": 4.25, "mxfp4": 4.25,
     "nvfp4": 4.5, "q2_k": 3.0, "q3_k_m": 3.9, "q4_0": 4.5, "q4_k_m": 4.85, "q5_k_s": 5.5, "q5_k_m": 5.7,

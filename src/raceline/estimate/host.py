@@ -22,7 +22,9 @@ def host_memory_gib(choice: Choice, parameters: float, trained: float, offloaded
     stored = parameters * bytes_per_element(choice.weight_precision or "bf16")
     base = BASE_GIB_PER_RANK * ranks * GIB
     per_rank = choice.scenario.setup.loads_on_every_rank
-    copies = ranks if (convention(choice.runtime).loads_per_rank if per_rank is None else per_rank) else 1
+    copies = (
+        ranks if (convention(choice.runtime).training.loads_per_rank if per_rank is None else per_rank) else 1
+    )
     load = stored * (copies if choice.task == "train" else 1)
     if choice.task != "train":
         return (BASE_GIB_PER_RANK * GIB + min(load, SHARD_BYTES)) / GIB

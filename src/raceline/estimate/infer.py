@@ -33,7 +33,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         input_len=_column(c.input_len for c in choices),
         output_len=_column(c.output_len for c in choices),
         max_model_len=_column(s.max_model_len or 0 for s in setups),
-        chunk=_column(s.prefill_chunk or e.chunk for s, e in zip(setups, engines, strict=True)),
+        chunk=_column(s.prefill_chunk or e.serving.chunk_tokens for s, e in zip(setups, engines, strict=True)),
         activation_bytes=_column(activation_bytes(c) for c in choices),
         weight_bytes=_column(bytes_per_element(c.weight_precision or c.precision) for c in choices),
         plain_weight_bytes=_column(activation_bytes(c) for c in choices),
@@ -41,12 +41,12 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         engine_fraction=_column(
             _fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)
         ),
-        engine_reserve_bytes=_column(e.reserve_gib * GIB for e in engines),
+        engine_reserve_bytes=_column(e.serving.reserve_gib * GIB for e in engines),
         fused=_column(c.is_fused for c in choices),
         flash=_column(c.attention == "flash" for c in choices),
-        host_scale=_column(e.host_scale for e in engines),
-        all_at_once=_column(e.all_at_once for e in engines),
-        cache_growth=_column(e.cache_growth for e in engines),
+        host_scale=_column(e.serving.host_scale for e in engines),
+        all_at_once=_column(e.serving.batch_starts_together for e in engines),
+        cache_growth=_column(e.serving.cache_growth for e in engines),
     )
 
 

@@ -140,11 +140,11 @@ def _space(
     serving = Serving(
         device=device, precision=precision, tp=tp.astype(float), pp=ones, ep=ones, replicas=ones,
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
-        max_model_len=0.0 * ones, chunk=habits.chunk * ones, activation_bytes=2.0 * ones,
+        max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
         weight_bytes=np.array([bytes_per_element(name) for name in weights])[weight], plain_weight_bytes=2.0 * ones,
-        cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones, engine_reserve_bytes=habits.reserve_gib * GIB * ones,
-        fused=float(habits.fused) * ones, flash=ones, host_scale=habits.host_scale * ones,
-        all_at_once=float(habits.all_at_once) * ones, cache_growth=habits.cache_growth * ones,
+        cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones, engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
+        fused=float(habits.fused) * ones, flash=ones, host_scale=habits.serving.host_scale * ones,
+        all_at_once=float(habits.serving.batch_starts_together) * ones, cache_growth=habits.serving.cache_growth * ones,
     )  # fmt: skip
     return serving, [weights[index] for index in weight]
 

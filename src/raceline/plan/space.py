@@ -200,7 +200,7 @@ def _states(runtime: str, precision: str, optimizer: str) -> tuple[float, ...]:
     states = state_bytes(convention_states, precision, optimizer)
     return (
         states.weight, states.gradient, states.master, states.moments, states.temporary, states.compute,
-        float(states.casts_weights), float(habits.fused), logit_bytes(habits.logit_bytes, False, False),
+        float(states.casts_weights), float(habits.fused), logit_bytes(habits.training.logit_bytes, False, False),
     )  # fmt: skip
 
 
