@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ def read_config(path: Path | str, image_size: int | None = None) -> Model:
     """The model of a ``config.json`` (or of a ``model_index.json`` with its components beside it)."""
     path = Path(path)
     config = load_json(path)
+    if isinstance(config, Mapping) and "weight_map" in config:
+        from raceline.models.readers.safetensors import read_index
+
+        return read_index(path, config, image_size)
     if path.name == "model_index.json":
         config = _pipeline(config, path.parent)
     return build(config, path.parent.name or path.stem, str(path), image_size)
@@ -32,6 +37,13 @@ def read_folder(path: Path, image_size: int | None = None) -> Model:
     for name in ("model_index.json", "config.json"):
         if (path / name).is_file():
             return read_config(path / name, image_size)
+    for pattern in ("*.safetensors.index.json", "*.safetensors", "*.gguf"):
+        # shards of one model are read through their index, so several bare files are ambiguous
+        files = list(islice(path.glob(pattern), 2))
+        if len(files) == 1:
+            from raceline.models.read import read_model
+
+            return read_model(str(files[0]), image_size=image_size)
     raise InputError("models.folder_without_config", field="model", given=str(path))
 
 

@@ -1,0 +1,232 @@
+"""The header of a .gguf file: metadata and tensor shapes, no weights.
+
+The format and its key names: github.com/ggml-org/ggml, docs/gguf.md. The numbers of tensor types and
+file types: ggml.h (enum ggml_type) and llama.h (enum llama_ftype) of github.com/ggml-org/llama.cpp.
+"""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from raceline.models import count
+from raceline.models.graph import Model
+from raceline.models.readers import tensors
+from raceline.models.readers.tensors import Shape
+from raceline.present.documents import open_file
+from raceline.present.errors import InputError
+
+LARGEST_HEADER_BYTES = 64 * 2**20
+_MOST_ENTRIES = 200_000
+_MOST_TEXTS = 2_000_000
+
+_NUMBERS = {
+    0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
+}  # fmt: skip
+_TEXT, _ARRAY = 8, 9
+_TENSOR_TYPES = {
+    0: "fp32", 1: "fp16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_k",
+    11: "q3_k", 12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs",
+    19: "iq1_s", 20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "int8", 25: "int16", 26: "int32",
+    27: "int64", 28: "fp64", 29: "iq1_m", 30: "bf16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4",
+}  # fmt: skip
+_FILE_TYPES = {
+    0: "fp32", 1: "fp16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k_s",
+    12: "q3_k_m", 13: "q3_k_l", 14: "q4_k_s", 15: "q4_k_m", 16: "q5_k_s", 17: "q5_k_m", 18: "q6_k",
+    32: "bf16", 38: "mxfp4",
+}  # fmt: skip
+_PLAIN = ("fp32", "fp16", "bf16", "fp64")
+
+# general.architecture -> the model type whose family builds it, where the two differ
+_ARCHITECTURES = {
+    "gptneox": "gpt_neox", "gemma3": "gemma3_text", "phi2": "phi", "command-r": "cohere",
+    "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe", "deepseek2": "deepseek_v3", "gpt-oss": "gpt_oss",
+    "nomic-bert": "bert",
+}  # fmt: skip
+_FIELDS = {
+    "num_hidden_layers": "block_count", "hidden_size": "embedding_length",
+    "intermediate_size": "feed_forward_length",
+    "num_attention_heads": "attention.head_count", "num_key_value_heads": "attention.head_count_kv",
+    "head_dim": "attention.key_length", "max_position_embeddings": "context_length",
+    "sliding_window": "attention.sliding_window", "num_local_experts": "expert_count",
+    "num_experts": "expert_count", "n_routed_experts": "expert_count",
+    "num_experts_per_tok": "expert_used_count",
+    "moe_intermediate_size": "expert_feed_forward_length", "n_shared_experts": "expert_shared_count",
+    "first_k_dense_replace": "leading_dense_block_count", "kv_lora_rank": "attention.kv_lora_rank",
+    "q_lora_rank": "attention.q_lora_rank", "vocab_size": "vocab_size",
+    "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+}  # fmt: skip
+
+
+class Header(NamedTuple):
+    """Metadata by key (arrays only as their length) and each tensor's shape (outermost first) and type."""
+
+    metadata: dict[str, Any]
+    shapes: dict[str, Shape]
+    types: dict[str, str]
+
+
+class Length(NamedTuple):
+    """Stands for an array of the metadata: only its length is kept, and its numbers if they are few."""
+
+    items: int
+    values: tuple[Any, ...] = ()
+
+
+def read(reference: str, image_size: int | None = None) -> Model:
+    """The model of a ``.gguf`` file, with its quantisation as `weight_format`."""
+    path = Path(reference)
+    with open_file(path) as file:
+        data = file.read(LARGEST_HEADER_BYTES)
+    header = parse(data, path.name)
+    stored = weight_format(header)
+    model = _family(header) or tensors.model_of(header.shapes, "", "", None)
+    name = header.metadata.get("general.name")
+    return msgspec.structs.replace(
+        model,
+        name=name[:200] if isinstance(name, str) and name else path.stem,
+        source=str(path),
+        precision=stored if stored in _PLAIN else None,
+        weight_format=None if stored in _PLAIN else stored,
+    )
+
+
+def weight_format(header: Header) -> str:
+    """The file's own word for its quantisation, else the type of most elements."""
+    named = _FILE_TYPES.get(header.metadata.get("general.file_type", -1))
+    if named is not None:
+        return named
+    totals: dict[str, int] = {}
+    for name, shape in header.shapes.items():
+        totals[header.types[name]] = totals.get(header.types[name], 0) + tensors.elements({name: shape})
+    return max(totals, key=lambda kind: totals[kind])
+
+
+def _family(header: Header) -> Model | None:
+    """The family's model, if its parameters are exactly those of the file."""
+    from raceline.models.families import registry
+    from raceline.models.fields import Fields
+
+    try:
+        model = registry.build_model(Fields(config_of(header)))
+    except InputError:
+        return None
+    shapes = tensors.without_buffers(header.shapes)
+    return model if count.parameters(model) == tensors.elements(shapes) else None
+
+
+def config_of(header: Header) -> dict[str, Any]:
+    """The metadata under the names of a Hugging Face config."""
+    values = header.metadata
+    architecture = values.get("general.architecture")
+    if not isinstance(architecture, str):
+        raise InputError("models.gguf_architecture", field="general.architecture")
+    config: dict[str, Any] = {"model_type": _ARCHITECTURES.get(architecture, architecture)}
+    for field, key in _FIELDS.items():
+        value = values.get(f"{architecture}.{key}")
+        if isinstance(value, Length):
+            value = value.values[0] if len(set(value.values)) == 1 else None
+        if value is not None:
+            config[field] = value
+    table = header.shapes.get("token_embd.weight")
+    if table:
+        config["vocab_size"] = table[0]
+    if config.get("num_local_experts") and architecture == "llama":
+        config["model_type"] = "mixtral"
+    if "attn_q.bias" in {name.rpartition("blk.0.")[2] for name in header.shapes} and architecture == "llama":
+        config["attention_bias"] = True
+    config["tie_word_embeddings"] = "output.weight" not in header.shapes
+    return config
+
+
+def parse(data: bytes, file: str) -> Header:
+    """The header from a file's first bytes. Raises InputError where they are no sound GGUF."""
+    if data[:4] != b"GGUF":
+        raise InputError("models.gguf_magic", given=file)
+    cursor = _Cursor(data, file)
+    version, tensor_count, entry_count = cursor.number("<I"), cursor.number("<Q"), cursor.number("<Q")
+    if version not in (2, 3) or tensor_count > _MOST_ENTRIES or entry_count > _MOST_ENTRIES:
+        raise InputError("models.gguf_version", given=file, version=version)
+    metadata: dict[str, Any] = {}
+    for _ in range(entry_count):
+        key = cursor.text()
+        if key in metadata:
+            raise InputError("present.duplicate_key", key=key[:100])
+        metadata[key] = cursor.value(cursor.number("<I"))
+    shapes, types = _tensor_table(cursor, tensor_count)
+    return Header(metadata, shapes, types)
+
+
+def _tensor_table(cursor: _Cursor, tensor_count: int) -> tuple[dict[str, Shape], dict[str, str]]:
+    shapes: dict[str, Shape] = {}
+    types: dict[str, str] = {}
+    for _ in range(tensor_count):
+        name = cursor.text()
+        dimensions = cursor.number("<I")
+        if dimensions > 8 or name in shapes:
+            raise InputError("models.tensor_shape_wrong", given=name[:80])
+        sizes = [cursor.number("<Q") for _ in range(dimensions)]
+        kind = cursor.number("<I")
+        cursor.number("<Q")
+        if kind not in _TENSOR_TYPES:
+            raise InputError("models.tensor_type_unknown", given=name[:80], file=cursor.file)
+        # GGUF writes the innermost dimension first
+        shapes[name] = tensors.checked_shape(sizes[::-1], name)
+        types[name] = _TENSOR_TYPES[kind]
+    if not shapes:
+        raise InputError("models.no_tensors", given=cursor.file)
+    return shapes, types
+
+
+class _Cursor:
+    """A position in the header; every read is checked against the end of the data."""
+
+    def __init__(self, data: bytes, file: str) -> None:
+        self.data = data
+        self.file = file
+        self.at = 4
+        self.texts = 0
+
+    def take(self, length_bytes: int) -> bytes:
+        end = self.at + length_bytes
+        if end > len(self.data):
+            raise InputError("models.file_truncated", given=self.file)
+        taken = self.data[self.at : end]
+        self.at = end
+        return taken
+
+    def number(self, form: str) -> Any:
+        return struct.unpack(form, self.take(struct.calcsize(form)))[0]
+
+    def text(self) -> str:
+        return self.take(self.number("<Q")).decode("utf-8", "replace")
+
+    def value(self, kind: int, depth: int = 0) -> Any:
+        if kind == _TEXT:
+            return self.text()
+        if kind == _ARRAY and depth < 4:
+            return self._array(depth)
+        if kind not in _NUMBERS:
+            raise InputError("models.gguf_value", given=self.file, kind=kind)
+        return self.number(_NUMBERS[kind])
+
+    def _array(self, depth: int) -> Length:
+        kind, length = self.number("<I"), self.number("<Q")
+        if kind in _NUMBERS:
+            size_bytes = struct.calcsize(_NUMBERS[kind])
+            data = self.take(length * size_bytes)
+            few = length <= 4096
+            values = tuple(struct.unpack(f"<{length}{_NUMBERS[kind][1]}", data)) if few else ()
+            return Length(length, values)
+        self.texts += length
+        if self.texts > _MOST_TEXTS:
+            raise InputError("models.file_truncated", given=self.file)
+        for _ in range(length):
+            if kind == _TEXT:
+                self.take(self.number("<Q"))
+            else:
+                self.value(kind, depth + 1)
+        return Length(length)
