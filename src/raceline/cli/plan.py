@@ -94,9 +94,9 @@ def command(
     from raceline.plan.make import make_plan
     from raceline.plan.view import plan_view
 
-    request = request_of(api.read_model(model, wish.get("image_size")), on, wish)
+    request = request_of(api.read_model(model, wish.get("image_size")), on, {**wish, "top": top or 0})
     plan = make_plan(request, api.load_catalogue(own))
-    show(plan, as_json=as_json, view=lambda: explained(plan) if explain else plan_view(plan, top or 0))
+    show(plan, as_json=as_json, view=lambda: explained(plan) if explain else plan_view(plan))
     if not plan.picks:
         sys.exit(1)
 

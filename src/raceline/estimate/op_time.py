@@ -3,7 +3,7 @@
 A shape is what op times depend on: device, precision, micro batch, lengths and the cuts through a
 layer. There are few of them, so they are computed once and gathered by configuration.
 
-Matmul time is 2 M N K / peak x a (1 + m0/M)(1 + n0/N)(1 + k0/K) or bytes / bandwidth, whichever is
+Matmul time is 2 M N K / peak x a (1 + m0/(M + 64))(1 + n0/N)(1 + k0/K) or bytes / bandwidth, whichever is
 longer; the curve's constants stand in ``data/efficiency.json`` with their source.
 """
 
@@ -20,6 +20,8 @@ from raceline.estimate.layout import Columns, Floats, ModelTable
 
 Ints = NDArray[np.int64]
 _CHUNK_CELLS = 400_000
+# Below about this many rows, kernels take narrower tiles and pad less.
+SMALL_ROWS = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +169,7 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     copies = ops.count * active
     curve = _curve(shapes, devices, efficiency)
     flops = 2.0 * m * n * k * copies
-    compute = flops * curve.per_flop * ((1 + curve.m0 / m) * (1 + curve.n0 / n) * (1 + curve.k0 / k))
+    compute = flops * curve.per_flop * ((1 + curve.m0 / (m + SMALL_ROWS)) * (1 + curve.n0 / n) * (1 + curve.k0 / k))
     compute *= np.where(ops["convolution"] > 0, efficiency.convolution, 1.0)
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
     memory = traffic * curve.per_byte

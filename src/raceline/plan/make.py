@@ -43,6 +43,7 @@ def _train(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
         amount=_amount(job),
         picks=tuple(chosen),
         front=tuple(picks.front(found.options)),
+        options=_cheapest(found.options, request.top),
         assumed=job.assumed,
         notes=notes,
         commands=_commands(request, chosen),
@@ -69,6 +70,7 @@ def _serve(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
         amount=amount,
         picks=tuple(chosen),
         front=tuple(picks.front(found.options)),
+        options=_cheapest(found.options, request.top),
         assumed=wish.assumed,
         notes=(*found.candidates.notes, *_price_notes(chosen, request)),
         commands=_commands(request, chosen),
@@ -76,6 +78,10 @@ def _serve(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
         pruned=0,
         shortfall=None if chosen else _serving_shortfall(request, catalogue, efficiency),
     )
+
+
+def _cheapest(options: tuple[Option, ...], most: int) -> tuple[Option, ...]:
+    return tuple(sorted(options, key=lambda o: (picks.cost_of(o), picks.time_of(o)))[:most])
 
 
 def _amount(job: Job) -> dict[str, object]:

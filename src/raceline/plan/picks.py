@@ -12,6 +12,8 @@ from raceline.present.errors import Message, message
 
 LOW_UTILISATION = 0.30
 BUDGET_OVER_CHEAPEST = 3.0
+# Prices this close are one price: the faster option wins.
+SAME_COST = 1.02
 WEIGHT_OF_TIME = 0.5
 WEIGHT_OF_RISK = 1.0
 
@@ -51,7 +53,10 @@ def pick(options: Sequence[Option], deadline_s: float | None, budget_usd: float 
     within = [o for o in within if budget_usd is None or cost_of(o) <= budget_usd]
     if not within:
         return []
-    cheapest = min(within, key=lambda o: (cost_of(o), time_of(o)))
+    least = min(cost_of(o) for o in within)
+    cheapest = min(
+        (o for o in within if cost_of(o) <= least * SAME_COST), key=lambda o: (time_of(o), cost_of(o))
+    )
     limit = budget_usd or BUDGET_OVER_CHEAPEST * cost_of(cheapest)
     affordable = [o for o in within if cost_of(o) <= limit] or within
     fastest = min(affordable, key=lambda o: (time_of(o), cost_of(o)))

@@ -49,7 +49,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Ranked options. `picks` are named (balanced, cheapest, fastest); `front` is not beaten in
-    time, cost and risk together. `evaluated` and `pruned` count configurations."""
+    time, cost and risk together, `options` the cheapest that were asked for. `evaluated` and `pruned` count configurations."""
 
     model: str
     parameters: int
@@ -64,4 +64,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     evaluated: int
     pruned: int
     shortfall: Shortfall | None = None
+    options: tuple[Option, ...] = ()
     schema: str = "raceline.plan/1"

@@ -29,8 +29,8 @@ from raceline.present.views import (
 PARTS_SHOWN = 0.05
 
 
-def plan_view(plan: Plan, most: int = 0) -> View:
-    """The screen of `raceline plan`, with up to `most` options of the front under the picks."""
+def plan_view(plan: Plan) -> View:
+    """The screen of `raceline plan`, with the options that were asked for under the picks."""
     items: list[View] = [_heading(plan)]
     if plan.shortfall:
         items.extend(_shortfall(plan.shortfall))
@@ -38,8 +38,8 @@ def plan_view(plan: Plan, most: int = 0) -> View:
         items.append(_table(plan.picks, plan.task))
         items.append(Group(tuple(line for pick in plan.picks for line in _why(pick))))
         items.append(Group(_facts(plan)))
-    if most and plan.front:
-        items.append(front_view(plan, most))
+    if plan.options:
+        items.append(Group((_table(plan.options, plan.task),), title=message("plan.options")))
     items.append(_next(plan))
     return Group(tuple(items))
 
@@ -147,9 +147,14 @@ def _row(option: Option, is_training: bool) -> tuple[Cell, ...]:
         shown = Quantity(latency.tpot or latency.batch, "ms")
     cost = option.cost_usd
     money = Quantity(cost.mid if cost else None, "usd" if is_training else "hour_usd")
-    place = " ".join(part for part in (option.provider, option.region) if part and part != "global")
-    machine = f"{hardware(option)} {place}".strip()
-    return (name, machine, settings(option.scenario), Meter(memory.total.mid, memory.limit), shown, money)
+    return (
+        name,
+        hardware(option),
+        settings(option.scenario),
+        Meter(memory.total.mid, memory.limit),
+        shown,
+        money,
+    )
 
 
 def _why(option: Option) -> list[View]:
@@ -157,6 +162,12 @@ def _why(option: Option) -> list[View]:
     names = tuple(message(f"plan.name_{name}") for name in option.name.split("+"))
     lines: list[View] = [Text((*names, message("plan.why", pick=hardware(option)), *option.reasons))]
     lines.append(Text((*_bound(option), *option.runner_up), indent=2))
+    if option.price_hour_usd is not None:
+        place = ", ".join(part for part in (option.provider, option.region) if part and part != "global")
+        price = message(
+            "plan.offer", place=place, price_hour_usd=option.price_hour_usd, as_of=option.price_as_of
+        )
+        lines.append(Text(price, indent=2))
     lines.extend(Text(risk, tone="warning", indent=2) for risk in option.risks)
     return lines
 
