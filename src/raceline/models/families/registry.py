@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
+from raceline.models import names
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
 from raceline.present.errors import InputError
@@ -44,7 +46,12 @@ _TEXT_TYPES = {
 TEXT: dict[str, str] = {
     name: _FAMILIES + target for target, names in _TEXT_TYPES.items() for name in names.split()
 }
-IMAGE: dict[str, str] = {}
+_IMAGE_TYPES = {
+    "resnet:build": "resnet",
+}
+IMAGE: dict[str, str] = {
+    name: _FAMILIES + target for target, names in _IMAGE_TYPES.items() for name in names.split()
+}
 OUTSIDE: dict[str, str] = {}
 
 
@@ -79,6 +86,11 @@ def build_model(fields: Fields, image_size: int | None = None) -> Model:
         build = find(kind)
         if build is not None:
             return build(fields, image_size)
+    named = _bundled(fields.text("architecture", default=None))
+    if named is not None:
+        return build_model(
+            Fields({**named, **fields.values}, fields.where), image_size or _input_side(fields)
+        )
     if _looks_like_llama(fields):
         assumed = find("assumed_llama")
         assert assumed is not None
@@ -89,6 +101,25 @@ def build_model(fields: Fields, image_size: int | None = None) -> Model:
         "models.unknown_architecture", field=fields.where + _KIND_FIELDS[0], given=kinds[0][:60],
         readers=", ".join(OTHER_READERS),
     )  # fmt: skip
+
+
+def _bundled(architecture: str | None) -> dict[str, Any] | None:
+    """The bundled config of a timm architecture: its files hold a name and the number of classes."""
+    if not architecture:
+        return None
+    try:
+        found = names.find(architecture)
+    except InputError:
+        return None
+    own = {names.plain(names.short(name)) for name in (found.name, *found.aliases)}
+    return found.config if names.plain(architecture) in own and "model_type" in found.config else None
+
+
+def _input_side(fields: Fields) -> int | None:
+    """The image size of a timm config: ``{"pretrained_cfg": {"input_size": [3, 224, 224]}}``."""
+    part = fields.part("pretrained_cfg", default=None)
+    size = part.items("input_size", default=[], longest=4) if part is not None else []
+    return size[-1] if size else None
 
 
 def _looks_like_llama(fields: Fields) -> bool:
