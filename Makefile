@@ -7,7 +7,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 STAMP := $(VENV)/.stamp
 
-.PHONY: plan test check format bench messages oracles wheel clean python
+.PHONY: plan test check format bench messages questions accuracy oracles wheel clean python
 
 plan: $(STAMP)-core
 	$(VENV)/bin/raceline plan llama-3.1-8b
@@ -27,7 +27,13 @@ format: $(STAMP)-dev
 	$(VENV)/bin/ruff check --fix .
 
 bench: $(STAMP)-core
-	$(VENV)/bin/python tools/bench.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python tools/bench.py --write
+
+questions: $(STAMP)-core
+	$(VENV)/bin/python tools/questions.py
+
+accuracy: $(STAMP)-core
+	$(VENV)/bin/python tools/accuracy.py --write
 
 messages: $(STAMP)-test
 	$(VENV)/bin/python tools/messages.py

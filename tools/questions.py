@@ -19,7 +19,12 @@ def run(command: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": "80", "RACELINE_LANG": "en", "NO_COLOR": "1"}
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=LONGEST_S, env=environment, check=False
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+        env=environment,
+        check=False,
     )
     if done.returncode not in (0, 1, 2) or "Traceback" in done.stderr:
         raise SystemExit(f"{command}\n{done.stderr}")
@@ -35,7 +40,7 @@ def page(questions: list[dict[str, Any]]) -> str:
     ]
     parts += [f"- [{item['question']}](#{item['id']})" for item in questions]
     for item in questions:
-        parts.append(f"\n<a id=\"{item['id']}\"></a>\n## {item['question']}\n\n{item['read']}\n")
+        parts.append(f'\n<a id="{item["id"]}"></a>\n## {item["question"]}\n\n{item["read"]}\n')
         for command in item["commands"]:
             parts.append(f"```console\n$ {command}\n{run(command)}\n```\n")
     return "\n".join(parts) + "\n"

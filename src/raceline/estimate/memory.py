@@ -80,13 +80,15 @@ class StageStates:
 class ShapeMemory:
     """Bytes of activations at each shape (arrays of U), over all layers: `kept` (U x recompute) of
     the body, `ends` of input and output, one layer's `working` set when recomputed or not (U x 2),
-    and one element a logit (`logits`), to be multiplied by the loss's bytes."""
+    and one element a logit (`logits`), to be multiplied by the loss's bytes. `slack`: what the caching
+    allocator can't reuse of them, less where every batch has the same shape."""
 
     kept: Floats
     input: Floats
     output: Floats
     working: Floats
     logits: Floats
+    slack: float
 
 
 def layer_share(table: ModelTable, layouts: Layouts) -> Floats:
@@ -187,12 +189,14 @@ def shape_memory(table: ModelTable, shapes: Shapes, times: ShapeTimes, efficienc
     transient = 2.0 * times.largest_bytes[:, BODY]
     extent = table.loss_extent
     rows = shapes.batch * (extent[0] + extent[1] * shapes.seq_len + extent[2] * shapes.target_len)
+    is_text = table.model.unit == "token"
     return ShapeMemory(
         kept=np.stack([full, selective, edges], axis=1),
         input=times.saved_bytes[:, INPUT],
         output=times.saved_bytes[:, OUTPUT],
         working=np.stack([transient, transient + full / table.layers], axis=1),
         logits=rows / shapes.cp * table.classes / shapes.tp,
+        slack=efficiency.allocator_slack if is_text else efficiency.allocator_slack_images,
     )
 
 
@@ -231,7 +235,7 @@ def _peak(
     """The peak of one stage: the fullest phase, and its parts."""
     at, of = configs.layout, configs.shape
     kept = activations.kept[of, configs.recompute] * states.share[at]
-    kept += (activations.input * 1.0)[of] * states.has_input[at]
+    kept += activations.input[of] * states.has_input[at]
     kept *= _in_flight(configs, layouts, states)
     kept += activations.output[of] * states.has_output[at]
     logits = activations.logits[of] * (layouts.logit_bytes * states.has_output)[at]
@@ -240,13 +244,14 @@ def _peak(
     carried = np.where(configs.accumulation > 1, gradients, 0.0)
     forward = carried + kept + logits + gathered
     is_turn = carried + kept >= gradients
+    working = np.where(is_turn & (configs.recompute == 0), 0.0, working)
     backward = np.where(is_turn, carried + kept, gradients) + working + gathered + layer
     update = gradients + states.temporary[at]
     is_forward = (forward >= backward) & (forward >= update)
     is_update = ~is_forward & (update > backward)
     dynamic = np.maximum(np.maximum(forward, backward), update)
     fixed = (states.weights + states.optimizer)[at]
-    reserved = _fixed_reserve(layouts, efficiency)[at] + dynamic * efficiency.allocator_slack
+    reserved = _fixed_reserve(layouts, efficiency)[at] + dynamic * activations.slack
     spare = efficiency.workspace_gib * GIB
     return Memory(
         total=fixed + dynamic + reserved + spare,

@@ -12,7 +12,7 @@ from raceline.present.errors import Message, message
 
 LOW_UTILISATION = 0.30
 BUDGET_OVER_CHEAPEST = 3.0
-# Prices this close are one price: the faster option wins.
+# Prices this close are one price: less risk wins, then less time.
 SAME_COST = 1.02
 WEIGHT_OF_TIME = 0.5
 WEIGHT_OF_RISK = 1.0
@@ -55,11 +55,11 @@ def pick(options: Sequence[Option], deadline_s: float | None, budget_usd: float 
         return []
     least = min(cost_of(o) for o in within)
     cheapest = min(
-        (o for o in within if cost_of(o) <= least * SAME_COST), key=lambda o: (time_of(o), cost_of(o))
+        (o for o in within if cost_of(o) <= least * SAME_COST), key=lambda o: (o.risk, time_of(o))
     )
     limit = budget_usd or BUDGET_OVER_CHEAPEST * cost_of(cheapest)
     affordable = [o for o in within if cost_of(o) <= limit] or within
-    fastest = min(affordable, key=lambda o: (time_of(o), cost_of(o)))
+    fastest = min(affordable, key=lambda o: (o.risk, time_of(o)))
     score = _score(cost_of(cheapest), time_of(fastest))
     balanced = min(affordable, key=score)
     named = [
