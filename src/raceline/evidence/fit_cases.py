@@ -37,6 +37,7 @@ FUSED_ATTENTION_SINCE = "2024"
 FUSED_ATTENTION = ("litgpt", "torchtune", "torchtitan", "unsloth", "llm-foundry", "megatron", "vllm", "sglang", "llama.cpp", "lmdeploy", "mlx", "nanogpt")  # fmt: skip
 CHUNKED_BY_DEFAULT_ABOVE = 32_768
 SEQUENCE_IF_UNSTATED = 512
+CARD_IF_UNSTATED = "24GB card"
 
 
 class FitCase(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +84,11 @@ def _hardware(hardware: dict[str, Any], assumed: list[str]) -> dict[str, Any]:
     count = hardware.get("gpus")
     if count is None:
         assumed.append("count=1")
-    found = {"accelerator": str(hardware["gpu"]), "count": count or 1}
+    name = str(hardware["gpu"])
+    if name == "single GPU":
+        name = CARD_IF_UNSTATED
+        assumed.append(f"accelerator={name}")
+    found: dict[str, Any] = {"accelerator": name, "count": count or 1}
     if hardware.get("nodes"):
         found["per_node"] = (count or 1) // hardware["nodes"]
     if hardware.get("cpu_ram_gib"):
