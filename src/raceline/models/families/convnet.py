@@ -64,9 +64,16 @@ def pixels(side: int | tuple[int, ...], channels: int = 3) -> Feature:
     return Feature("pixels", channels, size)
 
 
-def side_of(fields: Fields, image_size: int | None, default: int) -> int:
+def image_size_of(fields: Fields, image_size: int | None, default: int) -> int:
     """The image size in use: the workload's, else the config's, else the family's."""
     return image_size or int(fields.integer("image_size", default=default, maximum=LARGEST_IMAGE))
+
+
+def patches_of(side: int, patch: int) -> int:
+    """Patches along one side."""
+    if side < patch:
+        raise InputError("models.image_too_small", given=side, kernel=patch)
+    return side // patch
 
 
 def strided(size: int, kernel: int, stride: int, padding: int | None, dilation: int, ceil: bool) -> int:
@@ -431,10 +438,10 @@ def classes_of(fields: Fields, default: int = 1000) -> int:
     return int(fields.integer("num_labels", "num_classes", "nc", default=named, maximum=1_000_000))
 
 
-def image_model(fields: Fields, family: str, drawing: Drawing, side: int, **rest: Any) -> Model:
-    """The Model around the blocks of a drawing."""
-    layers = sum(block.repeat for block in drawing.blocks if block.role == "body")
-    rest = {"objective": "classify", "unit": "image", "layers": layers, "hidden": 0, **rest}
-    model = describe(fields, family, drawing.blocks, seq_len=0, image_size=side, **rest)
+def image_model(fields: Fields, family: str, blocks: Sequence[Block], side: int, **rest: Any) -> Model:
+    """The Model around these blocks; `rest` are Model's own fields."""
+    layers = sum(block.repeat for block in blocks if block.role == "body")
+    rest = {"objective": "classify", "unit": "image", "layers": layers, **rest}
+    model = describe(fields, family, blocks, seq_len=0, image_size=side, **rest)
     named = fields.text("architecture", "_class_name", default=None)
     return msgspec.structs.replace(model, max_seq_len=None, architecture=named or model.architecture)

@@ -48,6 +48,9 @@ TEXT: dict[str, str] = {
 }
 _IMAGE_TYPES = {
     "resnet:build": "resnet",
+    "vit:build": "vit deit beit",
+    "clip:build": "clip",
+    "mbconv:build": "mbconv efficientnet",
 }
 IMAGE: dict[str, str] = {
     name: _FAMILIES + target for target, names in _IMAGE_TYPES.items() for name in names.split()

@@ -2,8 +2,8 @@
 
 Beside `embedding_size`, `hidden_sizes`, `depths`, `layer_type` (basic or bottleneck), `hidden_act`,
 `downsample_in_first_stage` and `downsample_in_bottleneck` a config may state: `groups` and
-`width_per_group` (ResNeXt, wide), `stem_widths` (three 3x3 convolutions), `stem_pool` (max, conv, mean, blur),
-`avg_down` (ResNet-D), `attention` (se or eca) with `reduction`, `antialias` (mean or blur).
+`width_per_group` (ResNeXt, wide), `stem_widths` (three 3x3 convolutions), `stem_pool` (max, conv, mean,
+blur), `avg_down` (ResNet-D), `attention` (se or eca) with `reduction`, `antialias` (mean or blur).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from raceline.models.families.convnet import (
     Feature,
     classes_of,
     image_model,
+    image_size_of,
     pixels,
-    side_of,
 )
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
@@ -49,7 +49,7 @@ class _Step(NamedTuple):
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
     """A classifier of the ResNet kind at any image size."""
-    side = side_of(fields, image_size, 224)
+    side = image_size_of(fields, image_size, 224)
     drawing = Drawing()
     features = backbone(drawing, fields, pixels(side, fields.integer("num_channels", default=3, maximum=64)))
     classes = classes_of(fields)
@@ -59,7 +59,7 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
         lambda x: drawing.classify(drawing.global_pool(x), classes),
         role="output",
     )
-    return image_model(fields, "resnet", drawing, side, hidden=features[-1].channels)
+    return image_model(fields, "resnet", drawing.blocks, side, hidden=features[-1].channels)
 
 
 def shape_of(fields: Fields) -> Shape:
@@ -193,7 +193,7 @@ def _close(drawing: Drawing, x: Feature, y: Feature, step: _Step, shape: Shape) 
 
 
 def _attend(drawing: Drawing, y: Feature, shape: Shape) -> Feature:
-    """Squeeze and excitation (arXiv:1709.01507) or a 1-d convolution over channels (ECA, arXiv:1910.03151)."""
+    """Squeeze and excitation (arXiv:1709.01507) or a convolution over channels (ECA, arXiv:1910.03151)."""
     if shape.attention == "se":
         return drawing.squeeze_excite(y, divisible(y.channels * shape.reduction, 8))
     if shape.attention == "eca":
