@@ -50,6 +50,7 @@ _IMAGE_TYPES = {
     "resnet:build": "resnet",
     "vit:build": "vit deit beit",
     "clip:build": "clip",
+    "yolo:build": "yolov5 yolov8",
     "mbconv:build": "mbconv efficientnet",
 }
 IMAGE: dict[str, str] = {
