@@ -106,7 +106,8 @@ def page(scored: list[Scored], reasons: dict[str, str]) -> str:
         if one.peak_error is not None and isinstance(one.outcome, Estimate):
             mid = one.outcome.memory_gib.total.mid
             lines.append(
-                f"| [{one.case.id}]({one.case.source_url}) | {one.case.peak_gib:g} | {mid:.1f} | {one.peak_error:+.0%} |"
+                f"| [{one.case.id}]({one.case.source_url}) | {one.case.peak_gib:g} | {mid:.1f} "
+                f"| {one.peak_error:+.0%} |"
             )
     return "\n".join(lines) + "\n"
 

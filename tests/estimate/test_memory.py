@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenarios import changed, close, estimate, read, shapes
 
 from raceline.estimate.layout import tabulate
 from raceline.estimate.memory import boundary_bytes
+from scenarios import changed, close, estimate, read, shapes
 
 GIB = 2.0**30
 LLAMA_8B = 8_030_261_248

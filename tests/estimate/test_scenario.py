@@ -7,13 +7,13 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scenarios import DESIGN_EXAMPLE, catalogue, changed, estimate, read
 
 from raceline.estimate.result import Estimate
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import parse
 from raceline.present.errors import InputError, RacelineError
 from raceline.present.text import builtin
+from scenarios import DESIGN_EXAMPLE, catalogue, changed, estimate, read
 
 
 def test_the_example_of_the_design_is_answered_with_every_field_it_names() -> None:

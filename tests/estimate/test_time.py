@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from scenarios import ONE, changed, close, devices, estimate, read, shapes
 
 from raceline.estimate import constants
 from raceline.estimate.collectives import group
@@ -14,6 +13,7 @@ from raceline.estimate.layout import tabulate
 from raceline.estimate.op_time import time_ops
 from raceline.estimate.result import Range
 from raceline.models import count
+from scenarios import ONE, changed, close, devices, estimate, read, shapes
 
 
 def test_parts_of_a_step_add_up_to_it() -> None:

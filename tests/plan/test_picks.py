@@ -5,15 +5,16 @@ from __future__ import annotations
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
-from scenarios import DESIGN_EXAMPLE, estimate
 
 from raceline.estimate.result import Range
 from raceline.estimate.scenario import parse
 from raceline.plan.picks import cost_of, front, pick, time_of
 from raceline.plan.result import Option
+from scenarios import DESIGN_EXAMPLE, estimate
 
 BASE = Option(
-    name="", accelerator="a", accelerator_name="A", count=1, scenario=parse(DESIGN_EXAMPLE), estimate=estimate(DESIGN_EXAMPLE)
+    name="", accelerator="a", accelerator_name="A", count=1, scenario=parse(DESIGN_EXAMPLE),
+    estimate=estimate(DESIGN_EXAMPLE)
 )  # fmt: skip
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from scenarios import TODAY, catalogue, read
 
 from raceline.plan.make import make_plan
 from raceline.plan.request import PlanRequest
@@ -13,6 +12,7 @@ from raceline.plan.result import Plan
 from raceline.plan.view import front_view, plan_view
 from raceline.present import terminal
 from raceline.present.errors import InputError
+from scenarios import TODAY, catalogue, read
 
 
 def plan(model: str, **wish: Any) -> Plan:

@@ -6,7 +6,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from scenarios import TODAY, catalogue, read
 
 from raceline.estimate import constants
 from raceline.estimate.devices import arrange
@@ -18,6 +17,7 @@ from raceline.plan.request import Job, PlanRequest, training_job
 from raceline.plan.search import Searched, best_per_hardware, search
 from raceline.plan.space import Limits, build, has_fused_loss
 from raceline.plan.training import job_flops, scenario_at, training_space
+from scenarios import TODAY, catalogue, read
 
 GIB = 2.0**30
 

@@ -13,7 +13,6 @@ import click
 from raceline.cli.output import settings, show, show_line
 from raceline.present.errors import RacelineError
 
-
 # Scenarios evaluated together: enough for arrays to pay, few enough to answer early.
 CHUNK = 4096
 

@@ -54,7 +54,7 @@ def convention(runtime: str) -> Convention:
     name = runtime.lower()
     family = next((target for part, target in _FAMILIES if part in name), DEFAULT_TRAINING)
     row = known.get(name, known[family])
-    line = list(runtimes.lineage(row, known)) + [known[DEFAULT_TRAINING]]
+    line = [*runtimes.lineage(row, known), known[DEFAULT_TRAINING]]
     return Convention(
         bf16=_states(line, "bf16"),
         fp16=_states(line, "fp16"),

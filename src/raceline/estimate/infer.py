@@ -33,7 +33,9 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         input_len=_column(c.input_len for c in choices),
         output_len=_column(c.output_len for c in choices),
         max_model_len=_column(s.max_model_len or 0 for s in setups),
-        chunk=_column(s.prefill_chunk or e.serving.chunk_tokens for s, e in zip(setups, engines, strict=True)),
+        chunk=_column(
+            s.prefill_chunk or e.serving.chunk_tokens for s, e in zip(setups, engines, strict=True)
+        ),
         activation_bytes=_column(activation_bytes(c) for c in choices),
         weight_bytes=_column(bytes_per_element(c.weight_precision or c.precision) for c in choices),
         plain_weight_bytes=_column(activation_bytes(c) for c in choices),

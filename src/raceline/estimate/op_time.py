@@ -28,8 +28,8 @@ SMALL_ROWS = 64.0
 class Shapes:
     """Arrays of equal length U. `batch`: samples in one forward pass; `precision`: column of
     `Devices.peak`; `activation_bytes` of one element; `weight_bytes` of one quantisable element,
-    `plain_weight_bytes` of the others, `cache_bytes` of a cached one; `new_fixed`, `new_tokens`, `new_targets`: positions of one
-    sample that this pass computes, `seq_len` and `target_len` those that attention can look back
+    `plain_weight_bytes` of the others, `cache_bytes` of a cached one; `new_fixed`, `new_tokens` and
+    `new_targets`: positions of one sample that this pass computes, `seq_len` and `target_len` those that attention can look back
     to; `decoding`: 1 where the past is read from a cache; `fused`: kernels fuse elementwise work;
     `flash`: no attention scores are kept."""
 
@@ -169,7 +169,9 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     copies = ops.count * active
     curve = _curve(shapes, devices, efficiency)
     flops = 2.0 * m * n * k * copies
-    compute = flops * curve.per_flop * ((1 + curve.m0 / (m + SMALL_ROWS)) * (1 + curve.n0 / n) * (1 + curve.k0 / k))
+    compute = (
+        flops * curve.per_flop * ((1 + curve.m0 / (m + SMALL_ROWS)) * (1 + curve.n0 / n) * (1 + curve.k0 / k))
+    )
     compute *= np.where(ops["convolution"] > 0, efficiency.convolution, 1.0)
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
     memory = traffic * curve.per_byte

@@ -31,10 +31,14 @@ QUANTISATIONS = {
 }  # fmt: skip
 METHODS = {"lora": "lora", "qlora": "qlora", "pretrain": "pretrain"}
 SHARDED_BY_FSDP = ("transformers", "accelerate", "pytorch", "trl", "llama-recipes", "trl+peft")
-# Recipes that turn checkpointing on (preparing a quantised base for adapters does so too) unless told otherwise, and stacks whose attention never keeps scores.
+# Recipes that turn checkpointing on unless told otherwise (preparing a quantised base for adapters
+# does so too), and stacks whose attention never keeps scores.
 CHECKPOINTS_BY_DEFAULT = ("unsloth", "llama-factory", "ms-swift", "qlora", "axolotl", "trl")
 FUSED_ATTENTION_SINCE = "2024"
-FUSED_ATTENTION = ("litgpt", "torchtune", "torchtitan", "unsloth", "llm-foundry", "megatron", "vllm", "sglang", "llama.cpp", "lmdeploy", "mlx", "nanogpt")  # fmt: skip
+FUSED_ATTENTION = (
+    "litgpt", "torchtune", "torchtitan", "unsloth", "llm-foundry", "megatron", "vllm", "sglang", "llama.cpp",
+    "lmdeploy", "mlx", "nanogpt",
+)  # fmt: skip
 CHUNKED_BY_DEFAULT_ABOVE = 32_768
 SEQUENCE_IF_UNSTATED = 512
 CARD_IF_UNSTATED = "24GB card"

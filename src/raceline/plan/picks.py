@@ -54,9 +54,7 @@ def pick(options: Sequence[Option], deadline_s: float | None, budget_usd: float 
     if not within:
         return []
     least = min(cost_of(o) for o in within)
-    cheapest = min(
-        (o for o in within if cost_of(o) <= least * SAME_COST), key=lambda o: (o.risk, time_of(o))
-    )
+    cheapest = min((o for o in within if cost_of(o) <= least * SAME_COST), key=lambda o: (o.risk, time_of(o)))
     limit = budget_usd or BUDGET_OVER_CHEAPEST * cost_of(cheapest)
     affordable = [o for o in within if cost_of(o) <= limit] or within
     fastest = min(affordable, key=lambda o: (o.risk, time_of(o)))

@@ -49,7 +49,8 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Ranked options. `picks` are named (balanced, cheapest, fastest); `front` is not beaten in
-    time, cost and risk together, `options` the cheapest that were asked for. `evaluated` and `pruned` count configurations."""
+    time, cost and risk together, `options` the cheapest that were asked for. `evaluated` and `pruned`
+    count configurations."""
 
     model: str
     parameters: int

@@ -142,7 +142,8 @@ def _space(
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
         max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
         weight_bytes=np.array([bytes_per_element(name) for name in weights])[weight], plain_weight_bytes=2.0 * ones,
-        cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones, engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
+        cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
+        engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
         fused=float(habits.fused) * ones, flash=ones, host_scale=habits.serving.host_scale * ones,
         all_at_once=float(habits.serving.batch_starts_together) * ones, cache_growth=habits.serving.cache_growth * ones,
     )  # fmt: skip

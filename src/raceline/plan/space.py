@@ -120,18 +120,18 @@ def _layout_grid(table: ModelTable, job: Job, devices: Devices, limits: Limits) 
     # Adapter libraries run under data parallelism and ZeRO; few cut a model's layers.
     if job.method in ("lora", "qlora"):
         is_allowed &= tp * pp * cp == 1
-    columns = dict(
-        device=device,
-        count=count,
-        dp=dp,
-        tp=tp,
-        pp=pp,
-        cp=cp,
-        ep=ep,
-        zero=zero,
-        offload=away,
-        precision=precision,
-    )
+    columns = {
+        "device": device,
+        "count": count,
+        "dp": dp,
+        "tp": tp,
+        "pp": pp,
+        "cp": cp,
+        "ep": ep,
+        "zero": zero,
+        "offload": away,
+        "precision": precision,
+    }
     return {name: values[is_allowed] for name, values in columns.items()}
 
 

@@ -248,6 +248,28 @@ def _decoder_layers(
     )
 
 
+def _bart_opening(fields: Fields, side: str, rows: Extent) -> Block:
+    """The embedding of one side; the decoder shares the encoder's table."""
+    width, longest = fields.integer("d_model"), fields.integer("max_position_embeddings", default=1024)
+    spec = _BARTS[fields.text("model_type", default="bart")]
+    positions = None
+    if spec.positions is not None:
+        positions = embedding("embed_positions", longest + spec.positions, width, rows=rows, split=False)
+    first = None
+    if spec.embedding_norm:
+        first = norm("layernorm_embedding", "embedded", "first", width, rows=rows)
+    return block(
+        f"{side}.embedding",
+        embedding("shared", fields.integer("vocab_size"), width, rows=rows, tied=side == "decoder"),
+        positions,
+        tensor("embedded", width, rows),
+        first,
+        dropout("embedding_dropout", width, fields.number("dropout", default=0.1), rows),
+        role="input",
+        component=side,
+    )
+
+
 def build_bart(fields: Fields, image_size: int | None = None) -> Model:
     """BART and models built like it."""
     width, vocabulary = fields.integer("d_model"), fields.integer("vocab_size")
@@ -257,25 +279,9 @@ def build_bart(fields: Fields, image_size: int | None = None) -> Model:
     dropped = fields.number("dropout", default=0.1)
     activation = fields.text("activation_function", default="gelu")
 
-    def opening(side: str, rows: Extent) -> Block:
-        return block(
-            f"{side}.embedding",
-            embedding("shared", vocabulary, width, rows=rows, tied=side == "decoder"),
-            embedding("embed_positions", longest + spec.positions, width, rows=rows, split=False)
-            if spec.positions is not None
-            else None,
-            tensor("embedded", width, rows),
-            norm("layernorm_embedding", "embedded", "first", width, rows=rows)
-            if spec.embedding_norm
-            else None,
-            dropout("embedding_dropout", width, dropped, rows),
-            role="input",
-            component=side,
-        )
-
     encoder = sides["encoder"]
     blocks = [
-        opening("encoder", TOKENS),
+        _bart_opening(fields, "encoder", TOKENS),
         plain_layers(
             width,
             encoder.inner,
@@ -288,7 +294,7 @@ def build_bart(fields: Fields, image_size: int | None = None) -> Model:
             name="encoder.layer",
         ),
         _memory_block(width, "layer" if spec.final_norm else None),
-        opening("decoder", TARGETS),
+        _bart_opening(fields, "decoder", TARGETS),
         _decoder_layers(width, sides["decoder"], TOKENS, spec.arrangement, dropped, activation),
         output_block(
             width,
