@@ -1,0 +1,58 @@
+"""The PyTorch readers against PyTorch: parameters, FLOPs, and what autograd keeps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+
+from oracles.reader_programs import PROGRAMS, parts  # noqa: E402
+from raceline.models import count  # noqa: E402
+from raceline.models.read import read_model  # noqa: E402
+
+
+def flops(name: str, inputs: Any = None) -> int:
+    with torch.device("meta"):
+        module, given = parts(name)
+    with FlopCounterMode(display=False) as counter:
+        module(given.to("meta") if inputs is None else inputs)
+    return counter.get_total_flops()
+
+
+def saved_bytes(name: str) -> int:
+    module, given = parts(name)
+    own = {value.untyped_storage()._cdata for value in (*module.parameters(), *module.buffers())}
+    found = {}
+
+    def pack(tensor: Any) -> Any:
+        if tensor.untyped_storage()._cdata not in own:
+            found[tensor.untyped_storage()._cdata] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        module.train()(given)
+    return sum(tensor.untyped_storage().nbytes() for tensor in found.values())
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_function_has_the_parameters_flops_and_kept_bytes_of_its_module(name: str) -> None:
+    model = read_model(f"oracles.reader_programs:{name}")
+    assert count.parameters(model) == sum(value.numel() for value in parts(name)[0].parameters())
+    assert count.flops(model) == pytest.approx(flops(name), rel=0.01)
+    assert count.saved_bytes(model, precision="fp32") == pytest.approx(saved_bytes(name), rel=0.05)
+
+
+def test_a_traced_language_model_grows_with_the_length() -> None:
+    model = read_model("oracles.reader_programs:language")
+    ids = torch.zeros(1, 64, dtype=torch.int64, device="meta")
+    assert count.flops(model, 1, 64) == pytest.approx(flops("language", ids), rel=0.01)
+
+
+def test_equal_layers_are_one_block() -> None:
+    model = read_model("oracles.reader_programs:language")
+    assert [block.repeat for block in model.blocks if block.name == "layers"] == [3]
