@@ -30,7 +30,7 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     side = image_size_of(vision, image_size, 224)
     patches_of(side, vision.integer("patch_size"))
     tower = clip_tower(vision, side)
-    blocks = [*text_tower(text), *tower.blocks]
+    blocks = [*text_tower(text), *map(_attending, tower.blocks)]
     blocks.append(_output(text.integer("hidden_size"), tower.width, projected))
     return image_model(
         fields,
@@ -63,9 +63,6 @@ def text_tower(fields: Fields, component: str = "text_tower") -> list[Block]:
         component=component,
         name="text.layer",
     )
-    causal = [
-        msgspec.structs.replace(op, causal=True) if isinstance(op, Attention) else op for op in body.ops
-    ]
     first = block(
         "text.embedding",
         embedding("token_embedding", fields.integer("vocab_size"), hidden, rows=rows),
@@ -80,7 +77,16 @@ def text_tower(fields: Fields, component: str = "text_tower") -> list[Block]:
         role="input",
         component=component,
     )
-    return [first, msgspec.structs.replace(body, ops=tuple(causal)), final]
+    return [first, _attending(body, causal=True), final]
+
+
+def _attending(block: Block, causal: bool = False) -> Block:
+    """Eager attention of transformers takes the softmax in fp32."""
+    ops = [
+        msgspec.structs.replace(op, causal=causal, score_upcast=True) if isinstance(op, Attention) else op
+        for op in block.ops
+    ]
+    return msgspec.structs.replace(block, ops=tuple(ops))
 
 
 def _output(text: int, vision: int, projected: int) -> Block:

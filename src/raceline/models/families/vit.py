@@ -17,7 +17,7 @@ from raceline.models.families.encoder import plain_layers
 from raceline.models.families.layers import Part, block, elementwise, join, linear, norm, tensor
 from raceline.models.families.transformer import loss
 from raceline.models.fields import Fields
-from raceline.models.graph import SAMPLE, Attention, Block, Convolution, Extent, Model, fixed
+from raceline.models.graph import SAMPLE, AnyOp, Attention, Block, Convolution, Extent, Matmul, Model, fixed
 
 _BEIT = {
     "has_positions": False, "layer_scale": True, "relative_positions": True, "key_bias": False,
@@ -101,24 +101,28 @@ def _body(fields: Fields, size: _Size, layers: int) -> Block:
         fused=fields.flag("fused_qkv"),
         bias=True,
     )
-    ops = [_biases(op, fields) for op in body.ops]
-    if fields.flag("relative_positions"):
+    is_biased = fields.flag("relative_positions")
+    ops = [_adjusted(op, fields, is_biased) for op in body.ops]
+    if is_biased:
         side = round(size.own**0.5)
         table = ((2 * side - 1) ** 2 + 3) * heads
-        ops = [msgspec.structs.replace(op, has_bias=True) if isinstance(op, Attention) else op for op in ops]
         ops += elementwise("relative_positions", 0, heads, rows=size.rows, parameters=table).ops
     if fields.flag("layer_scale"):
         ops += _layer_scale(size).ops
     return msgspec.structs.replace(body, ops=tuple(ops))
 
 
-def _biases(op: object, fields: Fields) -> object:
-    """Without `qkv_bias` none of q, k and v has one; without `key_bias` only k lacks it."""
-    name = getattr(op, "name", "")
-    if name in ("q_proj", "k_proj", "v_proj", "qkv") and not fields.flag("qkv_bias", default=True):
-        return msgspec.structs.replace(op, bias=False)  # type: ignore[type-var]
-    if name == "k_proj" and not fields.flag("key_bias", default=True):
-        return msgspec.structs.replace(op, bias=False)  # type: ignore[type-var]
+def _adjusted(op: AnyOp, fields: Fields, is_biased: bool) -> AnyOp:
+    """Without `qkv_bias` none of q, k and v has one; without `key_bias` only k lacks it. Eager attention of
+    transformers takes the softmax in fp32, timm's in the activations' type."""
+    if isinstance(op, Attention):
+        upcast = not fields.flag("fused_qkv")
+        return msgspec.structs.replace(op, has_bias=is_biased, score_upcast=upcast)
+    bare = {"k_proj"} if not fields.flag("key_bias", default=True) else set()
+    if not fields.flag("qkv_bias", default=True):
+        bare = {"q_proj", "k_proj", "v_proj", "qkv"}
+    if isinstance(op, Matmul) and op.name in bare:
+        return msgspec.structs.replace(op, bias=False)
     return op
 
 

@@ -30,9 +30,9 @@ class _Scale:
     """Channels and repeats at the model's scale."""
 
     def __init__(self, fields: Fields) -> None:
-        self._depth = fields.number("depth_multiple", default=1.0, maximum=100)
-        self._width = fields.number("width_multiple", default=1.0, maximum=100)
-        self._most = fields.integer("max_channels", default=1024, maximum=100_000)
+        self._depth: float = fields.number("depth_multiple", default=1.0, maximum=100)
+        self._width: float = fields.number("width_multiple", default=1.0, maximum=100)
+        self._most: int = fields.integer("max_channels", default=1024, maximum=100_000)
 
     def channels(self, channels: int) -> int:
         return ceil(min(channels, self._most) * self._width / 8) * 8

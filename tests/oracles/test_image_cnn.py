@@ -1,0 +1,84 @@
+"""Image families against transformers and torch: parameters, FLOPs, and what autograd keeps."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+]
+sys.path.insert(0, str(Path(__file__).parent))
+
+import text_measure  # noqa: E402
+
+from raceline.models import count  # noqa: E402
+from raceline.models.families import registry  # noqa: E402
+from raceline.models.fields import Fields  # noqa: E402
+from raceline.models.graph import Model  # noqa: E402
+
+BATCH, SIDE = 2, 64
+_VIT = {
+    "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128,
+    "image_size": SIDE, "patch_size": 8,
+}  # fmt: skip
+_LABELS = {"num_labels": 12}
+INSTANCES: dict[str, dict[str, Any]] = {
+    "resnet": {**_LABELS, "depths": [2, 2, 3, 2], "hidden_sizes": [64, 128, 256, 512], "embedding_size": 32},
+    "resnet-basic": {**_LABELS, "depths": [2, 2], "hidden_sizes": [32, 64], "embedding_size": 32,
+                     "layer_type": "basic"},
+    "vit": {**_VIT, **_LABELS},
+    "clip": {
+        "projection_dim": 32,
+        "text_config": {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+                        "intermediate_size": 128, "vocab_size": 320, "max_position_embeddings": 48},
+        "vision_config": _VIT,
+    },
+    "efficientnet": {**_LABELS, "image_size": SIDE, "width_coefficient": 1.0, "depth_coefficient": 1.0,
+                     "hidden_dim": 1280, "dropout_rate": 0.0, "drop_connect_rate": 0.0},
+}  # fmt: skip
+
+
+def _theirs(name: str, values: dict[str, Any], attention: str) -> Any:
+    config = transformers.AutoConfig.for_model(name.split("-")[0], **values)
+    kind = transformers.AutoModel if name == "clip" else transformers.AutoModelForImageClassification
+    return kind.from_config(config, attn_implementation=attention, dtype=torch.bfloat16).train()
+
+
+def _ours(name: str, values: dict[str, Any]) -> Model:
+    return registry.build_model(Fields({"model_type": name.split("-")[0], **values}), SIDE)
+
+
+def _batch(name: str) -> dict[str, Any]:
+    pixels = torch.randn(BATCH, 3, SIDE, SIDE, dtype=torch.bfloat16)
+    if name == "clip":
+        return {"pixel_values": pixels, "input_ids": torch.randint(3, 300, (BATCH, 48)), "return_loss": True}
+    return {"pixel_values": pixels, "labels": torch.randint(0, 12, (BATCH,))}
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_parameters_and_flops_equal_those_of_transformers(name: str) -> None:
+    values = INSTANCES[name]
+    ours, theirs = _ours(name, values), _theirs(name, values, "eager")
+    assert count.parameters(ours) == text_measure.parameters(theirs)
+    assert count.flops(ours, BATCH) == pytest.approx(
+        text_measure.forward_flops(theirs, _batch(name)), rel=0.01
+    )
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_saved_bytes_are_those_that_autograd_keeps(name: str, attention: str, record_property: Any) -> None:
+    values = INSTANCES[name]
+    if attention == "sdpa" and "num_attention_heads" not in str(values):
+        pytest.skip("no attention")
+    kept, shapes = text_measure.saved(_theirs(name, values, attention), _batch(name))
+    kernel = "flash" if attention == "sdpa" else "eager"
+    ours = count.saved_bytes(_ours(name, values), BATCH, precision="bf16", attention=kernel)
+    record_property("error", ours / kept - 1)
+    assert ours == pytest.approx(kept, rel=0.05), shapes
