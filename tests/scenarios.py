@@ -88,11 +88,16 @@ def devices(*names_: str) -> Devices:
 
 def shapes(seq_len: float, **other: float) -> Shapes:
     """One shape of a batch of 1 in bf16 on the first device; `other` replaces columns."""
+    zeros = ("target_len", "new_targets", "decoding", "sequence_parallel", "fused")
+    ones = ("batch", "new_fixed", "tp", "cp", "ep", "flash")
+    two_bytes = ("activation_bytes", "weight_bytes", "plain_weight_bytes", "cache_bytes")
     values = {
-        "batch": 1.0, "seq_len": seq_len, "target_len": 0.0, "new_fixed": 1.0, "new_tokens": seq_len, "new_targets": 0.0, "decoding": 0.0,
-        "tp": 1.0, "cp": 1.0, "ep": 1.0, "sequence_parallel": 0.0, "fused": 0.0, "flash": 1.0, "activation_bytes": 2.0, "weight_bytes": 2.0,
-        "plain_weight_bytes": 2.0, "cache_bytes": 2.0,
-    }  # fmt: skip
+        **dict.fromkeys(zeros, 0.0),
+        **dict.fromkeys(ones, 1.0),
+        **dict.fromkeys(two_bytes, 2.0),
+        "seq_len": seq_len,
+        "new_tokens": seq_len,
+    }
     columns = {name: value * ONE for name, value in {**values, **other}.items()}
     return Shapes(device=np.zeros(1, dtype=np.int64), precision=np.full(1, 3), **columns)
 

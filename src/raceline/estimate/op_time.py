@@ -29,8 +29,8 @@ class Shapes:
     """Arrays of equal length U. `batch`: samples in one forward pass; `precision`: column of
     `Devices.peak`; `activation_bytes` of one element; `weight_bytes` of one quantisable element,
     `plain_weight_bytes` of the others, `cache_bytes` of a cached one; `new_fixed`, `new_tokens` and
-    `new_targets`: positions of one sample that this pass computes, `seq_len` and `target_len` those that attention can look back
-    to; `decoding`: 1 where the past is read from a cache; `fused`: kernels fuse elementwise work;
+    `new_targets`: positions of one sample that this pass computes, `seq_len` and `target_len` those
+    that attention can look back to; `decoding`: 1 where the past is read from a cache; `fused`: kernels fuse elementwise work;
     `flash`: no attention scores are kept."""
 
     device: Ints
