@@ -37,6 +37,12 @@ def test_the_cheapest_and_the_fastest_within_the_budget_are_named() -> None:
     assert picks["fastest"] == "fast"
 
 
+def test_the_fastest_is_the_fastest_whatever_its_risk() -> None:
+    options = [option("calm", 100, 10), option("quick", 10, 11, risk=0.9)]
+    picks = {name: one.accelerator for one in pick(options, None, None) for name in one.name.split("+")}
+    assert picks["fastest"] == "quick"
+
+
 def test_a_deadline_leaves_out_what_is_late() -> None:
     options = [option("late", 1000, 1), option("early", 10, 50)]
     assert [one.accelerator for one in pick(options, 100.0, None)] == ["early"]

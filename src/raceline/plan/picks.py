@@ -57,7 +57,7 @@ def pick(options: Sequence[Option], deadline_s: float | None, budget_usd: float 
     cheapest = min((o for o in within if cost_of(o) <= least * SAME_COST), key=lambda o: (o.risk, time_of(o)))
     limit = budget_usd or BUDGET_OVER_CHEAPEST * cost_of(cheapest)
     affordable = [o for o in within if cost_of(o) <= limit] or within
-    fastest = min(affordable, key=lambda o: (o.risk, time_of(o)))
+    fastest = min(affordable, key=lambda o: (time_of(o), cost_of(o)))
     score = _score(cost_of(cheapest), time_of(fastest))
     balanced = min(affordable, key=score)
     named = [
