@@ -30,6 +30,11 @@ def test_every_pick_fits() -> None:
     assert all(pick.estimate.fits == "yes" for pick in plan("llama-3.1-8b", method="full").picks)
 
 
+def test_an_image_model_is_trained_by_data_parallelism_alone() -> None:
+    setups = [option.scenario.setup for option in plan("resnet50", samples=1e7).front]
+    assert setups and all((setup.tp, setup.pp, setup.cp) == (1, 1, 1) for setup in setups)
+
+
 def test_a_budget_bounds_the_cost_of_every_pick() -> None:
     found = plan("llama-3.1-8b", method="lora", tokens=1e9, budget_usd=40.0)
     assert found.picks and all(pick.cost_usd and pick.cost_usd.mid <= 40.0 for pick in found.picks)

@@ -117,8 +117,8 @@ def _layout_grid(table: ModelTable, job: Job, devices: Devices, limits: Limits) 
     heads = table.attention["heads"]
     widest = int(heads.max()) if len(heads) else 1
     is_allowed &= (tp == 1) | ((widest % tp == 0) & (table.hidden > 0))
-    # Adapter libraries run under data parallelism and ZeRO; few cut a model's layers.
-    if job.method in ("lora", "qlora"):
+    # Adapter libraries and image models run under data parallelism and ZeRO; few cut a model's layers.
+    if job.method in ("lora", "qlora") or table.model.unit != "token":
         is_allowed &= tp * pp * cp == 1
     columns = {
         "device": device,
