@@ -79,7 +79,7 @@ def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Messag
     picker = _Picker(setup)
     is_training = workload.task == "train"
     method = _method(workload, setup, model, picker) if is_training else None
-    runtime = picker.take("runtime", _runtime(scenario, is_training))
+    runtime = picker.take("runtime", _runtime(scenario, model, is_training))
     precision = picker.take("precision", _precision(setup, model, device, method, is_training))
     number_format = _number_format(precision, device, setup)
     layout = _layout(scenario, model, picker, is_training)
@@ -163,12 +163,19 @@ def _method(workload: Workload, setup: Setup, model: Model, picker: _Picker) -> 
     return method
 
 
-def _runtime(scenario: Scenario, is_training: bool) -> str:
+def usual_engine(model: Model) -> str:
+    """The engine that serves a model where none is named."""
+    if model.objective == "denoise":
+        return "diffusers"
+    return "vllm" if model.objective == "causal" else "onnxruntime"
+
+
+def _runtime(scenario: Scenario, model: Model, is_training: bool) -> str:
     setup, count = scenario.setup, scenario.hardware.count
     if setup.framework and setup.framework not in ("pytorch", "torch"):
         return setup.framework
     if not is_training:
-        return "vllm"
+        return usual_engine(model)
     if setup.zero_stage == 0 and count > 1:
         return "pytorch-ddp"
     return "pytorch-fsdp2" if count > 1 else "pytorch"

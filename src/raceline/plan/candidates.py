@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raceline.catalog import prices
+from raceline.catalog import constraints, load, prices
 from raceline.catalog.types import Accelerator
+from raceline.estimate.choose import usual_engine
 from raceline.estimate.devices import Device, peak_flops
 from raceline.estimate.hardware import Catalogue, device_of
 from raceline.plan.request import PlanRequest
@@ -73,7 +74,16 @@ def _accelerators(
         and (not is_training or accelerator.training_capable == "yes")
         and _has_16_bits(accelerator)
     ]
-    return found, ()
+    return [item for item in found if _runs(item, request)], ()
+
+
+def _runs(accelerator: Accelerator, request: PlanRequest) -> bool:
+    """Whether the runtime that was asked for (or the usual engine, to serve) has a backend for it."""
+    name = request.runtime or (usual_engine(request.model) if request.task == "infer" else None)
+    runtime = load.runtimes().get(name or "")
+    return runtime is None or not constraints.check_runtime(
+        accelerator, runtime, request.precision, request.task
+    )
 
 
 def _has_16_bits(accelerator: Accelerator) -> bool:

@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.estimate.choose import usual_engine
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, engine
 from raceline.estimate.devices import FORMATS, Devices, arrange
@@ -136,7 +137,7 @@ def _space(
     device, tp, weight, concurrency, precision = (
         values[is_allowed] for values in (device, tp, weight, concurrency, precision)
     )
-    habits, ones = engine(request.runtime or "vllm"), np.ones(len(device))
+    habits, ones = engine(request.runtime or usual_engine(request.model)), np.ones(len(device))
     serving = Serving(
         device=device, precision=precision, tp=tp.astype(float), pp=ones, ep=ones, replicas=ones,
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
@@ -246,7 +247,7 @@ def _scenario(
         ),
         hardware=Hardware(accelerator=accelerator.id, count=tp * replicas, interconnect=request.interconnect),
         setup=Setup(
-            runtime=request.runtime or "vllm", precision=name, weight_precision=weights[row], tp=tp, dp=replicas,  # type: ignore[arg-type]
+            runtime=request.runtime or usual_engine(request.model), precision=name, weight_precision=weights[row], tp=tp, dp=replicas,  # type: ignore[arg-type]
             pp=1, ep=1, kv_precision="bf16" if name == "fp8" else name,  # type: ignore[arg-type]
         ),
     )  # fmt: skip
