@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,3 +57,16 @@ def test_a_traced_language_model_grows_with_the_length() -> None:
 def test_equal_layers_are_one_block() -> None:
     model = read_model("oracles.reader_programs:language")
     assert [block.repeat for block in model.blocks if block.name == "layers"] == [3]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_exported_program_has_the_parameters_and_flops_of_its_module(name: str, tmp_path: Path) -> None:
+    module, given = parts(name)
+    sizes = ({1: torch.export.Dim("length", min=2, max=512)},) if name == "language" else None
+    torch.export.save(torch.export.export(module.eval(), (given,), dynamic_shapes=sizes), tmp_path / "m.pt2")
+    model = read_model(str(tmp_path / "m.pt2"))
+    assert count.parameters(model) == sum(value.numel() for value in module.parameters())
+    assert count.flops(model) == pytest.approx(flops(name), rel=0.01)
+    if name == "language":
+        ids = torch.zeros(1, 64, dtype=torch.int64, device="meta")
+        assert count.flops(model, 1, 64) == pytest.approx(flops(name, ids), rel=0.01)
