@@ -59,10 +59,10 @@ class OwnCatalog(msgspec.Struct, frozen=True, kw_only=True):
 
 def load(path: Path) -> OwnCatalog:
     """The rows of a YAML file. InputError names the line, what is wrong and what was expected."""
-    from raceline.present import documents
+    from raceline.present.documents import load_yaml
 
     try:
-        return parse(documents.load_yaml(path), str(path.name))
+        return parse(load_yaml(path), str(path.name))
     except _RowError as error:
         line = _line_of(path, error.place)
         raise InputError(
