@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from raceline.models.families.convnet import image_model, image_size_of, patches_of
 from raceline.models.families.encoder import plain_layers
+from raceline.models.families.images import image_model, image_size_of, patches_of
 from raceline.models.families.layers import Part, block, elementwise, linear, norm, tensor
 from raceline.models.families.transformer import embedding
 from raceline.models.families.vision_towers import clip_tower

@@ -16,8 +16,7 @@ import msgspec
 
 from raceline.models.families.layers import Part
 from raceline.models.families.layers import norm as layer_norm
-from raceline.models.families.transformer import describe, loss
-from raceline.models.fields import Fields
+from raceline.models.families.transformer import loss
 from raceline.models.graph import (
     SAMPLE,
     AnyOp,
@@ -27,7 +26,6 @@ from raceline.models.graph import (
     Elementwise,
     Extent,
     Matmul,
-    Model,
     Norm,
     Tensor,
     fixed,
@@ -54,26 +52,6 @@ class Feature(NamedTuple):
     def rows(self) -> Extent:
         """One position for each place in the image."""
         return fixed(prod(self.size))
-
-
-def pixels(side: int | tuple[int, ...], channels: int = 3) -> Feature:
-    """The input image (a square one where a single side is given)."""
-    size = (side, side) if isinstance(side, int) else side
-    if not all(1 <= length <= LARGEST_IMAGE for length in size):
-        raise InputError("models.image_size_wrong", given=str(side), maximum=LARGEST_IMAGE)
-    return Feature("pixels", channels, size)
-
-
-def image_size_of(fields: Fields, image_size: int | None, default: int) -> int:
-    """The image size in use: the workload's, else the config's, else the family's."""
-    return image_size or int(fields.integer("image_size", default=default, maximum=LARGEST_IMAGE))
-
-
-def patches_of(side: int, patch: int) -> int:
-    """Patches along one side."""
-    if side < patch:
-        raise InputError("models.image_too_small", given=side, kernel=patch)
-    return side // patch
 
 
 def strided(size: int, kernel: int, stride: int, padding: int | None, dilation: int, ceil: bool) -> int:
@@ -113,13 +91,15 @@ class Drawing:
         repeat: int = 1,
         role: Literal["input", "body", "output"] = "body",
         trained: bool = True,
+        owns_input: bool = True,
     ) -> Feature:
-        """Draws one block, `repeat` times with parameters of its own. Its input belongs to it; its output
-        belongs to the block that takes it as input."""
+        """Draws one block, `repeat` times with parameters of its own. Its input belongs to it (unless an
+        earlier block took the same feature); its output belongs to the block that takes it as input."""
         self._ops, self._tensors, self._block = [], [], name
-        own = given._replace(name="input", kept=False)
-        self._tensor("input", given.channels, given.rows)
-        self._given = ("input",) if given.kept else ()
+        own = given._replace(name="input", kept=False) if owns_input else given
+        if owns_input:
+            self._tensor("input", given.channels, given.rows)
+        self._given = ("input",) if given.kept and owns_input else ()
         made = make(own)
         is_kept = self._release(made)
         self.blocks.append(
@@ -185,9 +165,11 @@ class Drawing:
         groups: int = 1,
         bias: bool = False,
         tied: bool = False,
+        is_constant: bool = False,
         name: str = "conv",
     ) -> Feature:
-        """A convolution; `groups` = channels is a depthwise one."""
+        """A convolution; `groups` = channels is a depthwise one. `tied`: its weights stand in another one;
+        `is_constant`: they are not learned at all."""
         axes = len(given.size)
         kernels, strides = _each(kernel, axes), _each(stride, axes)
         paddings = (None,) * axes if padding is None else _each(padding, axes)
@@ -204,8 +186,8 @@ class Drawing:
             groups=groups,
             bias=bias,
             input_elements=float(given.channels * min(taps, prod(strides))),
-            keeps_for_weight=() if tied else (given.name,),
-            tied=tied,
+            keeps_for_weight=() if is_constant else (given.name,),
+            tied=tied or is_constant,
         )
         self._op(op)
         return self._made(channels, size)
@@ -324,7 +306,9 @@ class Drawing:
 
     def blur(self, given: Feature, stride: int) -> Feature:
         """Smoothing by a fixed 3x3 filter of each channel."""
-        return self.conv(given, given.channels, 3, stride, groups=given.channels, tied=True, name="blur")
+        return self.conv(
+            given, given.channels, 3, stride, groups=given.channels, is_constant=True, name="blur"
+        )
 
     def global_pool(self, given: Feature) -> Feature:
         """The mean over all positions; its gradient needs nothing."""
@@ -429,19 +413,3 @@ class Drawing:
         logits = self.linear(given, classes, bias=bias, name="classifier", quantisable=False)
         self.part(loss(classes, SAMPLE))
         return logits
-
-
-def classes_of(fields: Fields, default: int = 1000) -> int:
-    """The number of classes under the names that transformers, timm and YOLO files use."""
-    labels = fields.values.get("id2label")
-    named = len(labels) if isinstance(labels, dict) and labels else default
-    return int(fields.integer("num_labels", "num_classes", "nc", default=named, maximum=1_000_000))
-
-
-def image_model(fields: Fields, family: str, blocks: Sequence[Block], side: int, **rest: Any) -> Model:
-    """The Model around these blocks; `rest` are Model's own fields."""
-    layers = sum(block.repeat for block in blocks if block.role == "body")
-    rest = {"objective": "classify", "unit": "image", "layers": layers, **rest}
-    model = describe(fields, family, blocks, seq_len=0, image_size=side, **rest)
-    named = fields.text("architecture", "_class_name", default=None)
-    return msgspec.structs.replace(model, max_seq_len=None, architecture=named or model.architecture)

@@ -14,14 +14,8 @@ from typing import Any
 
 import msgspec
 
-from raceline.models.families.convnet import (
-    Drawing,
-    Feature,
-    classes_of,
-    image_model,
-    image_size_of,
-    pixels,
-)
+from raceline.models.families.convnet import Drawing, Feature
+from raceline.models.families.images import classes_of, image_model, image_size_of, pixels
 from raceline.models.families.resnet import divisible
 from raceline.models.fields import Fields
 from raceline.models.graph import Model

@@ -47,14 +47,17 @@ TEXT: dict[str, str] = {
     name: _FAMILIES + target for target, names in _TEXT_TYPES.items() for name in names.split()
 }
 _IMAGE_TYPES = {
-    "resnet:build": "resnet",
-    "vit:build": "vit deit beit",
-    "clip:build": "clip",
-    "yolo:build": "yolov5 yolov8",
-    "mbconv:build": "mbconv efficientnet",
+    "resnet:build": ("resnet",),
+    "vit:build": ("vit", "deit", "beit"),
+    "clip:build": ("clip",),
+    "yolo:build": ("yolov5", "yolov8"),
+    "detection:build": ("rcnn", "retinanet", "ssd"),
+    "plain_unet:build": ("plain_unet",),
+    "mask_queries:build": ("maskdino",),
+    "mbconv:build": ("mbconv", "efficientnet"),
 }
 IMAGE: dict[str, str] = {
-    name: _FAMILIES + target for target, names in _IMAGE_TYPES.items() for name in names.split()
+    name: _FAMILIES + target for target, names_ in _IMAGE_TYPES.items() for name in names_
 }
 OUTSIDE: dict[str, str] = {}
 

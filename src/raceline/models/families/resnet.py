@@ -3,7 +3,8 @@
 Beside `embedding_size`, `hidden_sizes`, `depths`, `layer_type` (basic or bottleneck), `hidden_act`,
 `downsample_in_first_stage` and `downsample_in_bottleneck` a config may state: `groups` and
 `width_per_group` (ResNeXt, wide), `stem_widths` (three 3x3 convolutions), `stem_pool` (max, conv, mean,
-blur), `avg_down` (ResNet-D), `attention` (se or eca) with `reduction`, `antialias` (mean or blur).
+blur), `strides` of the stages, `avg_down` (ResNet-D), `attention` (se or eca) with `reduction`,
+`antialias` (mean or blur).
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from raceline.models.families.convnet import (
-    Drawing,
-    Feature,
+from raceline.models.families.convnet import Drawing, Feature
+from raceline.models.families.images import (
     classes_of,
     image_model,
     image_size_of,
     pixels,
+    same_length,
+    whole_numbers,
 )
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
@@ -82,7 +84,7 @@ def backbone(drawing: Drawing, fields: Fields, image: Feature, frozen_stages: in
     """Stem and stages; the output of each stage. The first `frozen_stages` (1: the stem) aren't trained."""
     shape = shape_of(fields)
     stem_pool = fields.text("stem_pool", default="max")
-    widths = [int(width) for width in fields.items("stem_widths", default=[], longest=8)]
+    widths = whole_numbers(fields, "stem_widths", [])
     embedding = fields.integer("embedding_size", default=64, maximum=65_536)
     x = drawing.block(
         "stem",
@@ -91,14 +93,15 @@ def backbone(drawing: Drawing, fields: Fields, image: Feature, frozen_stages: in
         role="input",
         trained=frozen_stages < 1,
     )
-    depths = fields.items("depths", default=[3, 4, 6, 3], longest=16)
-    sizes = fields.items("hidden_sizes", default=[256, 512, 1024, 2048], longest=16)
+    depths = whole_numbers(fields, "depths", [3, 4, 6, 3], 10_000)
+    sizes = whole_numbers(fields, "hidden_sizes", [256, 512, 1024, 2048])
+    first = 2 if fields.flag("downsample_in_first_stage") else 1
+    strides = whole_numbers(fields, "strides", [first] + [2] * (len(sizes) - 1), 64)
+    same_length(depths=depths, hidden_sizes=sizes, strides=strides)
     features = []
-    for stage, (depth, channels) in enumerate(zip(depths, sizes, strict=True)):
-        stride = 2 if stage or fields.flag("downsample_in_first_stage") else 1
-        x = _stage(
-            drawing, x, f"layer{stage + 1}", depth, _Step(channels, stride), shape, frozen_stages < stage + 2
-        )
+    for stage, (depth, channels, stride) in enumerate(zip(depths, sizes, strides, strict=True)):
+        step, trained = _Step(channels, stride), frozen_stages < stage + 2
+        x = _stage(drawing, x, f"layer{stage + 1}", depth, step, shape, trained)
         features.append(x)
     return features
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from raceline.models.families.convnet import classes_of, image_model, image_size_of, patches_of
 from raceline.models.families.encoder import plain_layers
+from raceline.models.families.images import classes_of, image_model, image_size_of, patches_of
 from raceline.models.families.layers import Part, block, elementwise, join, linear, norm, tensor
 from raceline.models.families.transformer import loss
 from raceline.models.fields import Fields

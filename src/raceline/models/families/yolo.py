@@ -8,14 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil, prod
 
-from raceline.models.families.convnet import (
-    LARGEST_IMAGE,
-    Drawing,
-    Feature,
-    classes_of,
-    image_model,
-    pixels,
-)
+from raceline.models.families.convnet import LARGEST_IMAGE, Drawing, Feature
+from raceline.models.families.images import classes_of, image_model, pixels
 from raceline.models.families.transformer import loss
 from raceline.models.fields import Fields
 from raceline.models.graph import Model, fixed
