@@ -13,6 +13,7 @@ from raceline.estimate.layout import tabulate
 from raceline.estimate.op_time import time_ops
 from raceline.estimate.result import Range
 from raceline.models import count
+from raceline.present.errors import InputError
 from scenarios import ONE, changed, close, devices, estimate, read, shapes
 
 
@@ -144,3 +145,25 @@ def test_decoding_reads_every_weight_once_a_token() -> None:
     assert tpot is not None
     weights_ms = (8_030_261_248 - 128_256 * 4096) * 2 / 3350e9 * 1000
     assert weights_ms < tpot < 2.5 * weights_ms
+
+
+def test_a_slow_disk_is_waited_for_and_named() -> None:
+    slow = changed(workload={"sample_bytes": 1e9}, hardware={"read_mbs": 100.0})
+    found = estimate(slow)
+    assert found.time_parts_s is not None and found.step_time_s is not None
+    assert found.bound_by == "input"
+    assert found.step_time_s.mid == pytest.approx(8 * 1e9 / 100e6)
+
+
+def test_a_fast_disk_costs_nothing() -> None:
+    fast = estimate(changed(workload={"sample_bytes": 1e5}, hardware={"read_mbs": 5000.0})).time_parts_s
+    assert fast is not None and fast.input == 0.0
+
+
+def test_an_offer_sets_the_price_and_an_unknown_one_is_refused() -> None:
+    aws = estimate(changed(hardware={"offer": "aws"})).cost_usd
+    any_ = estimate(changed()).cost_usd
+    assert aws is not None and any_ is not None and aws.mid > any_.mid
+    with pytest.raises(InputError) as caught:
+        estimate(changed(hardware={"offer": "nobody"}))
+    assert caught.value.field == "hardware.offer"

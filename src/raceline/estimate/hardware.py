@@ -38,15 +38,26 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
 
     def price_hour_usd(self, hardware: Hardware, accelerator: Accelerator) -> prices.Price | None:
         """The cheapest current offer for the hardware; of the stated provider where one is stated."""
-        provider = hardware.offer.split(":")[0] if hardware.offer else None
+        provider, _, instance = (hardware.offer or "").partition(":")
         mine = [offer for offer in self.offers if offer.accelerator == accelerator.id]
+        if hardware.offer:
+            mine = [offer for offer in mine if _is_offer(offer, provider, instance)]
+            if not mine:
+                raise InputError(
+                    "estimate.offer_unknown", field="hardware.offer", given=hardware.offer, accelerator=accelerator.name,
+                    known=", ".join(sorted({o.provider for o in self.offers if o.accelerator == accelerator.id})) or "-",
+                )  # fmt: skip
         if not mine:
             return None
         per_node = {accelerator.id: hardware.per_node or self.node(accelerator).per_node}
-        wish = prices.Wish(provider=provider)
+        wish = prices.Wish()
         return prices.cheapest(
             mine, accelerator.id, hardware.count, wish, per_node=per_node, today=self.today
         )
+
+
+def _is_offer(offer: Offer, provider: str, instance: str) -> bool:
+    return offer.provider.lower() == provider.lower() and instance in ("", offer.instance)
 
 
 def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[Message, ...]]:

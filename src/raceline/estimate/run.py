@@ -121,7 +121,8 @@ class _Session:
     ) -> list[Estimate]:
         rows = train.spread(choices)
         configs, layouts, shapes = train.arrays(choices, rows, device_of)
-        done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency)
+        reading = train.input_seconds(choices, rows, configs)
+        done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency, reading)
         offloaded = states_off_device(table, layouts)
         picked = train.pick(rows, done, choices, devices.memory_bytes)
         estimates = [

@@ -43,7 +43,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What is done with the model. `seq_len` is the length of a (packed or padded) training
     sample, `longest_sample` the one that decides the peak where samples differ. `tokens` or
     `samples` is the amount of data in all, `concurrency` the sequences served at once.
-    `components`: the parts of a composed model that are on the device (None: all of them)."""
+    `components`: the parts of a composed model that are on the device (None: all of them).
+    `sample_bytes`: what reading one sample from storage moves."""
 
     task: Task = "train"
     method: Method | None = None
@@ -56,11 +57,13 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output_len: Tokens | None = None
     concurrency: Count | None = None
     components: tuple[str, ...] | None = None
+    sample_bytes: Positive | None = None
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it runs on. `interconnect` is a link id of the catalogue (between nodes), `offer` a
-    provider:instance or provider. `memory_gib` states the usable memory where it is known."""
+    provider:instance or provider. `memory_gib` states the usable memory where it is known,
+    `read_mbs` what one node reads from storage (10^6 bytes/s)."""
 
     accelerator: str
     count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1
@@ -70,6 +73,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     memory_gib: Annotated[float, msgspec.Meta(gt=0, le=1e5)] | None = None
     host_memory_gib: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
     disk_gib: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    read_mbs: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
     offer: str | None = None
 
 

@@ -30,12 +30,12 @@ class Evaluated:
 
 def evaluate(
     table: ModelTable, configs: Configs, layouts: Layouts, shapes: Shapes, devices: Devices,
-    efficiency: Efficiency,
+    efficiency: Efficiency, input_s: Floats | float = 0.0,
 ) -> Evaluated:  # fmt: skip
     """Memory and step time of every configuration; shapes are computed once each."""
     times = time_ops(table, shapes, devices, efficiency)
     memory = training_memory(table, configs, layouts, shapes, times, efficiency)
-    time = training_step(table, configs, layouts, shapes, times, devices, efficiency)
+    time = training_step(table, configs, layouts, shapes, times, devices, efficiency, input_s)
     return Evaluated(configs, layouts, memory, time)
 
 
@@ -148,6 +148,17 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
         plain_weight_bytes=layouts.compute_bytes,
         cache_bytes=element,
     )
+
+
+def input_seconds(choices: Sequence[Choice], rows: Rows, configs: Configs) -> Floats:
+    """Seconds to read one step's samples, where the scenario states both their size and the rate."""
+    per_sample = []
+    for choice in choices:
+        size, rate = choice.scenario.workload.sample_bytes, choice.scenario.hardware.read_mbs
+        nodes = -(-choice.count // choice.device.per_node)
+        per_sample.append(size / (rate * 1e6 * nodes) * choice.dp if size and rate else 0.0)
+    owner = np.array(rows.owner, dtype=np.int64)
+    return np.asarray(np.array(per_sample)[owner] * np.array(rows.micro_batch) * configs.accumulation)
 
 
 def _adapter_bytes(choice: Choice) -> float:
