@@ -184,6 +184,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     component: str = ""
     trained: bool = True
     passes: Literal["once", "step"] = "step"
+    runs_in: Literal["both", "train", "infer"] = "both"
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
