@@ -30,7 +30,8 @@ def linear_program() -> dict[str, Any]:
     """x [2, 10] times a weight [5, 10] with a bias."""
     node = {"target": "torch.ops.aten.linear.default",
             "inputs": [argument("input", "x"), argument("weight", "w"), argument("bias", "b")],
-            "outputs": [{"as_tensor": {"name": "y"}}], "metadata": {"nn_module_stack": "L__self__,,A;L__self__fc,fc,B"}}  # fmt: skip
+            "outputs": [{"as_tensor": {"name": "y"}}],
+            "metadata": {"nn_module_stack": "L__self__,,A;L__self__fc,fc,B"}}  # fmt: skip
     values = {"x": tensor(2, 10), "w": tensor(5, 10), "b": tensor(5), "y": tensor(2, 5)}
     specs = [{"parameter": {"arg": {"name": name}, "parameter_name": f"fc.{name}"}} for name in "wb"]
     specs.append({"user_input": {"arg": {"as_tensor": {"name": "x"}}}})
@@ -78,8 +79,14 @@ def test_a_wrong_graph_is_refused(tmp_path: Path, data: bytes) -> None:
     assert refused(archive(tmp_path / "m.pt2", data)).split(".")[1] in ("pt2_wrong", "too_deep")
 
 
-@given(st.sampled_from(["nodes", "tensor_values"]), st.recursive(st.none() | st.integers() | st.text(max_size=3),
-       lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["x", "sizes", "target"]), inner)))  # fmt: skip
+KEYS = st.sampled_from(["x", "sizes", "target"])
+VALUES = st.recursive(
+    st.none() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner),
+)
+
+
+@given(st.sampled_from(["nodes", "tensor_values"]), VALUES)
 def test_any_graph_is_read_or_refused(tmp_path_factory: Any, key: str, value: Any) -> None:
     data = linear_program()
     data["graph_module"]["graph"][key] = value

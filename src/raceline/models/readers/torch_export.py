@@ -175,7 +175,7 @@ def _called(name: str, arguments: list[ast.expr], symbols: dict[str, int]) -> in
     if name == "Symbol" and isinstance(arguments[0], ast.Constant):
         return symbols[str(arguments[0].value)]
     values = [_evaluate(item, symbols) for item in arguments]
-    return {"Integer": sum, "Add": sum, "Mul": math.prod}[name](values)
+    return math.prod(values) if name == "Mul" else {"Integer": sum, "Add": sum}[name](values)
 
 
 def _symbol(size: Any) -> str:

@@ -158,7 +158,8 @@ def fuse_attention(steps: Sequence[Step]) -> list[Step]:
             found.append(steps[index])
             index += 1
         else:
-            found.append(_fused(steps[index : end + 1]))
+            between = [step for step in steps[index + 1 : end] if not isinstance(step.op, Elementwise)]
+            found += [*between, _fused([step for step in steps[index : end + 1] if step not in between])]
             index = end + 1
     return found
 
@@ -181,12 +182,10 @@ def _attention_end(steps: Sequence[Step], start: int) -> int | None:
                 step.op.k == first.op.n and step.groups == first.groups and step.op.rows == first.op.rows
             )
             return index if is_softmaxed and matches else None
-        if not isinstance(step.op, Elementwise) or step.weights:
-            # values may be projected between the scores and their use
-            if isinstance(step.op, (Convolution, Attention, Embedding)):
-                return None
-            continue
-        is_softmaxed |= step.op.name == "softmax"
+        # values may be projected between the scores and their use, by a matmul with weights
+        if isinstance(step.op, Attention):
+            return None
+        is_softmaxed |= isinstance(step.op, Elementwise) and step.op.name == "softmax"
     return None
 
 

@@ -1,0 +1,225 @@
+"""An .onnx file: its graph becomes ops; weights and external data stay unread. Needs no onnx package."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from raceline.models.graph import Model
+from raceline.models.readers import trace
+from raceline.models.readers.onnx_shapes import Known, infer
+from raceline.models.readers.onnx_wire import Graph, Node, load
+from raceline.models.readers.tensors import checked_shape
+from raceline.models.readers.trace import Step, Value
+from raceline.present.errors import InputError
+
+DEFAULT_TOKENS = 128
+DEFAULT_IMAGE_SIZE = 224
+_WHOLE = (6, 7)
+_SILENT_NAMES = (
+    "Reshape Transpose Unsqueeze Squeeze Flatten Shape Constant ConstantOfShape Identity Cast Expand "
+    "Range Slice Split Dropout DequantizeLinear QuantizeLinear Gather Where Equal Concat "
+)
+_SILENT = frozenset(_SILENT_NAMES.split())  # fmt: skip
+
+
+def read(reference: str, image_size: int | None = None) -> Model:
+    """The model of an ``.onnx`` file. A symbolic first dimension is the batch, that of whole-number inputs
+    the sequence, that of images the image's side."""
+    path = Path(reference)
+    graph = load(path)
+    try:
+        return _model(graph, path, image_size)
+    except (
+        KeyError,
+        IndexError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        OverflowError,
+        ZeroDivisionError,
+    ) as error:
+        reason = f"{type(error).__name__} {error}".strip()[:80]
+        raise InputError("models.onnx_graph", given=path.name, reason=reason) from None
+
+
+def _model(graph: Graph, path: Path, image_size: int | None) -> Model:
+    shapes = _input_shapes(graph, DEFAULT_TOKENS, image_size or DEFAULT_IMAGE_SIZE)
+    statistics = {
+        name for node in graph.nodes if node.operator == "BatchNormalization" for name in node.inputs[3:5]
+    }
+    weights = {
+        name: math.prod(constant.shape) for name, constant in graph.constants.items()
+        if constant.precision and constant.shape and name not in statistics
+    }  # fmt: skip
+    first = next(iter(shapes.values()), ())
+    batch = first[0] if first else 1
+    steps = _steps(graph, shapes, weights, batch)
+    length = _sequence(graph, shapes)
+    notes: tuple[str, ...] = ("models.kept_unknown",)
+    if length and _is_symbolic(graph):
+        longer = _input_shapes(graph, 2 * DEFAULT_TOKENS, image_size or DEFAULT_IMAGE_SIZE)
+        steps = trace.grow(steps, _steps(graph, longer, weights, batch), (length, 2 * length))
+    elif length:
+        notes = (*notes, "models.length_fixed")
+    precisions = [constant.precision for name, constant in graph.constants.items() if name in weights]
+    model = trace.model_of(
+        steps, weights, name=path.stem, architecture="ONNX", source=str(path), seq_len=length,
+        image_size=first[-1] if len(first) == 4 else None, notes=notes,
+    )  # fmt: skip
+    import msgspec
+
+    common = max(set(precisions), key=precisions.count, default=None)
+    return msgspec.structs.replace(model, precision=common)
+
+
+def _input_shapes(graph: Graph, tokens: int, image_size: int) -> dict[str, tuple[int, ...]]:
+    """A shape for each input: symbols of one name are one number."""
+    symbols: dict[str, int] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    for port in graph.inputs:
+        dimensions = port.dimensions or ()
+        sizes = []
+        for at, size in enumerate(dimensions):
+            if isinstance(size, int) and size > 0:
+                sizes.append(size)
+                continue
+            chosen = 1 if at == 0 else image_size if len(dimensions) == 4 else tokens
+            key = size if isinstance(size, str) and size else f"{port.name}.{at}"
+            sizes.append(symbols.setdefault(key, chosen))
+        shapes[port.name] = checked_shape(sizes, port.name)
+    return shapes
+
+
+def _sequence(graph: Graph, shapes: dict[str, tuple[int, ...]]) -> int | None:
+    ids = [shapes[port.name] for port in graph.inputs if port.kind in _WHOLE and len(shapes[port.name]) == 2]
+    return ids[0][1] if ids and ids[0][1] > 1 else None
+
+
+def _is_symbolic(graph: Graph) -> bool:
+    return any(
+        port.kind in _WHOLE
+        and len(port.dimensions or ()) == 2
+        and not isinstance((port.dimensions or ())[1], int)
+        for port in graph.inputs
+    )
+
+
+def _steps(
+    graph: Graph, shapes: dict[str, tuple[int, ...]], weights: dict[str, int], batch: int
+) -> list[Step]:
+    kinds = {port.name: port.kind in _WHOLE for port in graph.inputs}
+    known = {name: Known(shape, is_whole=kinds.get(name, False)) for name, shape in shapes.items()}
+    for name, constant in graph.constants.items():
+        is_weight = name if name in weights else None
+        known[name] = Known(constant.shape, constant.values, is_weight, constant.precision is None)
+    steps: list[Step] = []
+    for node in graph.nodes:
+        if node.operator == "Constant":
+            value = node.attributes.get("value")
+            content = getattr(value, "values", None)
+            known[node.outputs[0]] = Known(getattr(value, "shape", ()), content, None, content is not None)
+            if value is None:
+                known[node.outputs[0]] = _plain_constant(node)
+            continue
+        given = [known[name] for name in node.inputs if name]
+        results = infer(node, given, _stated(graph, node, shapes))
+        known.update({name: result for name, result in zip(node.outputs, results, strict=False) if name})
+        step = _step(node, [known.get(name) for name in node.inputs], results, batch)
+        if step is not None:
+            steps.append(step)
+        if len(steps) > trace.MOST_STEPS:
+            raise InputError("models.program_too_long", limit=trace.MOST_STEPS)
+    return trace.fuse_attention(steps)
+
+
+def _plain_constant(node: Node) -> Known:
+    """A constant whose value is a number or list in an attribute."""
+    import numpy as np
+
+    value = next(iter(node.attributes.values()), 0)
+    content = np.asarray(value) if isinstance(value, (int, float, list)) else np.asarray(0)
+    return Known(content.shape, content, None, content.dtype.kind == "i")
+
+
+def _stated(graph: Graph, node: Node, shapes: dict[str, Any]) -> tuple[int, ...] | None:
+    """The shape that the file states for the node's first output, if it is all numbers."""
+    port = graph.values.get(node.outputs[0]) if node.outputs else None
+    if port is None or port.dimensions is None:
+        return None
+    sizes = [size for size in port.dimensions if isinstance(size, int)]
+    return tuple(sizes) if len(sizes) == len(port.dimensions) else None
+
+
+def _value(known: Known | None) -> Value | None:
+    return None if known is None else Value(known.shape, known.weight)
+
+
+def _step(node: Node, given: list[Known | None], results: list[Known], batch: int) -> Step | None:
+    path = node.path or "model"
+    values = [_value(known) for known in given]
+    out = Value(results[0].shape)
+    first = values[0] if values and values[0] is not None else Value(())
+    second = values[1] if len(values) > 1 and values[1] is not None else Value(())
+    third = values[2] if len(values) > 2 else None
+    if node.operator == "MatMul":
+        return trace.product(path, first, _matrix(second), batch)
+    if node.operator == "Gemm":
+        left = Value(first.shape[::-1]) if node.attributes.get("transA") else first
+        turned = Value(second.shape[::-1], second.weight) if node.attributes.get("transB") else second
+        return trace.product(path, left, turned, batch, third)
+    if node.operator in ("Conv", "ConvTranspose"):
+        groups = node.attributes.get("group", 1)
+        return trace.convolution(
+            path, first, second, third, out, groups, batch, node.operator == "ConvTranspose"
+        )
+    if node.operator in _NORMS:
+        bias = third if node.operator != "SimplifiedLayerNormalization" else None
+        return trace.norm(path, _NORMS[node.operator], first, second, bias, batch)  # type: ignore[arg-type]
+    if node.operator == "Gather" and first.weight:
+        return trace.embedding(path, first, second, batch)
+    if node.operator in ("Attention", "MultiHeadAttention", "GroupQueryAttention") and third is not None:
+        return _attention(node, path, first, second, third, batch)
+    if node.operator in ("LSTM", "GRU"):
+        return _recurrent(node, path, [value for value in values if value is not None], out, batch)
+    if node.operator in _SILENT or (given and given[0] is not None and given[0].is_whole):
+        return None
+    tensors = [value for value in values if value is not None and value.shape]
+    return trace.elementwise(path, node.operator.lower(), tensors, out, batch)
+
+
+_NORMS = {
+    "BatchNormalization": "batch", "LayerNormalization": "layer", "GroupNormalization": "group",
+    "InstanceNormalization": "group", "SimplifiedLayerNormalization": "rms", "RMSNormalization": "rms",
+}  # fmt: skip
+
+
+def _matrix(value: Value) -> Value:
+    return Value((*value.shape, 1), value.weight) if len(value.shape) == 1 else value
+
+
+def _attention(node: Node, path: str, query: Value, key: Value, value: Value, batch: int) -> Step:
+    """Fused attention over [batch, positions, heads x size] or [batch, heads, positions, size]."""
+    heads = node.attributes.get("q_num_heads") or node.attributes.get("num_heads") or 1
+    kv_heads = node.attributes.get("kv_num_heads") or heads
+    split = [
+        shape if len(shape) == 4 else (shape[0], count, shape[1], shape[2] // count)
+        for shape, count in ((query.shape, heads), (key.shape, kv_heads), (value.shape, kv_heads))
+    ]
+    causal = bool(node.attributes.get("is_causal") or node.operator == "GroupQueryAttention")
+    return trace.attention(path, split[0], split[1], split[2], batch, causal=causal)
+
+
+def _recurrent(node: Node, path: str, values: list[Value], out: Value, batch: int) -> Step:
+    """LSTM and GRU: input and state meet their matrices [directions, gates x hidden, …] at each position."""
+    import msgspec
+
+    from raceline.models.graph import Matmul, fixed
+
+    gates = values[1].shape[1]
+    length, per_step = values[0].shape[0], values[0].shape[1]
+    k = (values[1].elements() + values[2].elements()) // gates
+    step = trace.elementwise(path, "recurrent", values[1:], out, batch)
+    op = Matmul(name=node.operator.lower(), rows=fixed(length * per_step / batch), k=k, n=gates)
+    return msgspec.structs.replace(step, op=op)

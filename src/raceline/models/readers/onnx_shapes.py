@@ -1,0 +1,352 @@
+"""Shapes of an ONNX graph's values, and the small whole-number values that shapes are made of.
+
+Operator definitions: github.com/onnx/onnx, docs/Operators.md. An operator that isn't here takes its
+stated shape from the file, else the shape of its first input.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from raceline.models.readers.onnx_wire import Node
+from raceline.models.readers.tensors import Shape, checked_shape
+
+_MOST_FOLDED = 65_536
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What is known of a value: its shape, its content where that is small, the weight that it is."""
+
+    shape: Shape
+    content: Any = None
+    weight: str | None = None
+    is_whole: bool = False
+
+
+Inputs = list[Known]
+
+
+def infer(node: Node, given: Inputs, stated: Shape | None) -> list[Known]:
+    """What is known of the node's outputs."""
+    rule = _RULES.get(node.operator)
+    whole = bool(given) and given[0].is_whole
+    if rule is None:
+        shape = stated if stated is not None else _broadcast([known.shape for known in given])
+        shapes = [shape]
+    else:
+        shapes = rule(node, given)
+    content = _content(node, given, shapes[0] if shapes else ())
+    if content is not None:
+        return [Known(tuple(content.shape), content, None, content.dtype.kind in "iub")]
+    weight = given[0].weight if given and node.operator in _SAME_WEIGHT else None
+    kept = [Known(checked_shape(shape, node.operator), None, weight, whole) for shape in shapes]
+    return kept + [kept[0]] * (len(node.outputs) - len(kept)) if kept else kept
+
+
+_SAME_WEIGHT = frozenset(
+    ["Transpose", "Cast", "Identity", "Reshape", "Unsqueeze", "Squeeze", "DequantizeLinear", "Flatten"]
+)
+
+
+def _broadcast(shapes: list[Shape]) -> Shape:
+    width = max((len(shape) for shape in shapes), default=0)
+    padded = [(1,) * (width - len(shape)) + shape for shape in shapes]
+    return tuple(max(sizes) if 0 not in sizes else 0 for sizes in zip(*padded, strict=True))
+
+
+def _first(node: Node, given: Inputs) -> list[Shape]:
+    return [given[0].shape]
+
+
+def _elementwise(node: Node, given: Inputs) -> list[Shape]:
+    return [_broadcast([known.shape for known in given])]
+
+
+def _matmul(node: Node, given: Inputs) -> list[Shape]:
+    left, right = given[0].shape, given[1].shape
+    if len(right) == 1:
+        return [left[:-1]]
+    if len(left) == 1:
+        return [(*right[:-2], right[-1])]
+    return [(*_broadcast([left[:-2], right[:-2]]), left[-2], right[-1])]
+
+
+def _gemm(node: Node, given: Inputs) -> list[Shape]:
+    left, right = given[0].shape, given[1].shape
+    rows = left[1] if node.attributes.get("transA") else left[0]
+    return [(rows, right[0] if node.attributes.get("transB") else right[1])]
+
+
+def _windowed(given: Shape, channels: int, node: Node, kernel: list[int]) -> Shape:
+    """The output of a window that slides: convolution and pooling."""
+    count = len(kernel)
+    strides = node.attributes.get("strides") or [1] * count
+    dilations = node.attributes.get("dilations") or [1] * count
+    pads = node.attributes.get("pads") or [0] * (2 * count)
+    automatic = node.attributes.get("auto_pad", b"NOTSET")
+    sizes = []
+    for at in range(count):
+        size, reach = given[2 + at], dilations[at] * (kernel[at] - 1) + 1
+        if automatic in (b"SAME_UPPER", b"SAME_LOWER"):
+            sizes.append(-(-size // strides[at]))
+            continue
+        room = size + pads[at] + pads[at + count] - reach
+        up = node.attributes.get("ceil_mode", 0)
+        sizes.append(max((-(-room // strides[at]) if up else room // strides[at]) + 1, 0))
+    return (given[0], channels, *sizes)
+
+
+def _conv(node: Node, given: Inputs) -> list[Shape]:
+    weight = given[1].shape
+    return [_windowed(given[0].shape, weight[0], node, list(weight[2:]))]
+
+
+def _conv_transpose(node: Node, given: Inputs) -> list[Shape]:
+    shape, weight = given[0].shape, given[1].shape
+    count = len(weight) - 2
+    strides = node.attributes.get("strides") or [1] * count
+    pads = node.attributes.get("pads") or [0] * (2 * count)
+    extra = node.attributes.get("output_padding") or [0] * count
+    sizes = [
+        strides[at] * (shape[2 + at] - 1) + extra[at] + weight[2 + at] - pads[at] - pads[at + count]
+        for at in range(count)
+    ]
+    return [(shape[0], weight[1] * node.attributes.get("group", 1), *sizes)]
+
+
+def _pool(node: Node, given: Inputs) -> list[Shape]:
+    return [_windowed(given[0].shape, given[0].shape[1], node, node.attributes["kernel_shape"])]
+
+
+def _global_pool(node: Node, given: Inputs) -> list[Shape]:
+    return [given[0].shape[:2] + (1,) * (len(given[0].shape) - 2)]
+
+
+def _whole(known: Known | None) -> list[int] | None:
+    if known is None or known.content is None:
+        return None
+    return [int(value) for value in np.asarray(known.content).reshape(-1)[:64]]
+
+
+def _listed(node: Node, given: Inputs, position: int, name: str) -> list[int] | None:
+    """A list that older versions write as an attribute and newer ones as an input."""
+    if name in node.attributes:
+        return list(node.attributes[name])
+    return _whole(given[position]) if len(given) > position else None
+
+
+def _reshape(node: Node, given: Inputs) -> list[Shape]:
+    wanted = _listed(node, given, 1, "shape")
+    if wanted is None:
+        raise KeyError("shape")
+    shape = given[0].shape
+    sizes = [shape[at] if size == 0 and at < len(shape) else size for at, size in enumerate(wanted)]
+    if -1 in sizes:
+        rest = math.prod(size for size in sizes if size != -1)
+        sizes[sizes.index(-1)] = math.prod(shape) // max(rest, 1)
+    return [tuple(sizes)]
+
+
+def _transpose(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    order = node.attributes.get("perm") or list(range(len(shape)))[::-1]
+    return [tuple(shape[at] for at in order)]
+
+
+def _concat(node: Node, given: Inputs) -> list[Shape]:
+    axis = node.attributes.get("axis", 0) % max(len(given[0].shape), 1)
+    sizes = list(given[0].shape)
+    sizes[axis] = sum(known.shape[axis] for known in given)
+    return [tuple(sizes)]
+
+
+def _split(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    axis = node.attributes.get("axis", 0) % len(shape)
+    parts = _listed(node, given, 1, "split") or [-(-shape[axis] // len(node.outputs))] * len(node.outputs)
+    return [(*shape[:axis], size, *shape[axis + 1 :]) for size in parts]
+
+
+def _slice(node: Node, given: Inputs) -> list[Shape]:
+    shape = list(given[0].shape)
+    starts, ends = _listed(node, given, 1, "starts"), _listed(node, given, 2, "ends")
+    if starts is None or ends is None:
+        return [tuple(shape)]
+    axes = _listed(node, given, 3, "axes") or list(range(len(starts)))
+    steps = _listed(node, given, 4, "steps") or [1] * len(starts)
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
+    return [tuple(shape)]
+
+
+def _unsqueeze(node: Node, given: Inputs) -> list[Shape]:
+    axes = _listed(node, given, 1, "axes") or [0]
+    sizes = list(given[0].shape)
+    total = len(sizes) + len(axes)
+    for axis in sorted(axis % total for axis in axes):
+        sizes.insert(axis, 1)
+    return [tuple(sizes)]
+
+
+def _squeeze(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    axes = _listed(node, given, 1, "axes")
+    gone = (
+        {axis % len(shape) for axis in axes} if axes else {at for at, size in enumerate(shape) if size == 1}
+    )
+    return [tuple(size for at, size in enumerate(shape) if at not in gone)]
+
+
+def _flatten(node: Node, given: Inputs) -> list[Shape]:
+    axis = node.attributes.get("axis", 1)
+    shape = given[0].shape
+    return [(math.prod(shape[:axis]), math.prod(shape[axis:]))]
+
+
+def _gather(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    axis = node.attributes.get("axis", 0) % max(len(shape), 1)
+    return [(*shape[:axis], *given[1].shape, *shape[axis + 1 :])]
+
+
+def _reduce(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    axes = _listed(node, given, 1, "axes") or list(range(len(shape)))
+    gone = {axis % len(shape) for axis in axes}
+    if node.attributes.get("keepdims", 1):
+        return [tuple(1 if at in gone else size for at, size in enumerate(shape))]
+    return [tuple(size for at, size in enumerate(shape) if at not in gone)]
+
+
+def _expand(node: Node, given: Inputs) -> list[Shape]:
+    return [_broadcast([given[0].shape, tuple(_whole(given[1]) or ())])]
+
+
+def _from_content(node: Node, given: Inputs) -> list[Shape]:
+    return [tuple(_whole(given[0]) or (1,))]
+
+
+def _shape(node: Node, given: Inputs) -> list[Shape]:
+    return [(len(given[0].shape),)]
+
+
+def _range(node: Node, given: Inputs) -> list[Shape]:
+    bounds = [_whole(known) for known in given]
+    if any(not bound for bound in bounds):
+        raise KeyError("range")
+    return [(len(range(*(bound[0] for bound in bounds if bound))),)]
+
+
+def _resize(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    sizes = _whole(given[3]) if len(given) > 3 else None
+    if sizes:
+        return [tuple(sizes)]
+    scales = given[2 if len(given) > 2 else 1].content
+    if scales is None or np.size(scales) != len(shape):
+        raise KeyError("scales")
+    return [tuple(int(size * float(scale)) for size, scale in zip(shape, np.ravel(scales), strict=True))]
+
+
+def _pad(node: Node, given: Inputs) -> list[Shape]:
+    shape = given[0].shape
+    pads = _listed(node, given, 1, "pads") or [0] * (2 * len(shape))
+    half = len(pads) // 2
+    return (
+        [tuple(size + pads[at] + pads[at + half] for at, size in enumerate(shape))]
+        if half == len(shape)
+        else [shape]
+    )
+
+
+def _recurrent(node: Node, given: Inputs) -> list[Shape]:
+    length, batch = given[0].shape[:2]
+    return [(length, given[1].shape[0], batch, node.attributes.get("hidden_size", given[2].shape[-1]))]
+
+
+def _attention(node: Node, given: Inputs) -> list[Shape]:
+    return [given[0].shape]
+
+
+_RULES: dict[str, Callable[[Node, Inputs], list[Shape]]] = {
+    "MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _pool,
+    "AveragePool": _pool, "GlobalAveragePool": _global_pool, "GlobalMaxPool": _global_pool, "Reshape": _reshape,
+    "Transpose": _transpose, "Concat": _concat, "Split": _split, "Slice": _slice, "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze, "Flatten": _flatten, "Gather": _gather, "Expand": _expand, "Shape": _shape,
+    "ConstantOfShape": _from_content, "Range": _range, "Resize": _resize, "Pad": _pad, "LSTM": _recurrent,
+    "GRU": _recurrent, "Attention": _attention, "MultiHeadAttention": _attention,
+    "GroupQueryAttention": _attention,
+}  # fmt: skip
+_RULES |= dict.fromkeys(
+    ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd", "ArgMax", "ArgMin"],
+    _reduce,
+)
+_BROADCAST_NAMES = "Add Sub Mul Div Pow Where Equal Greater Less And Or Max Min Mod PRelu "
+_RULES |= dict.fromkeys(_BROADCAST_NAMES.split(), _elementwise)
+_SAME_SHAPE_NAMES = (
+    "Relu Gelu Sigmoid Tanh Erf Sqrt Exp Log Neg Abs Cast Identity Softmax LogSoftmax Clip LeakyRelu "
+    "Elu Selu HardSwish HardSigmoid Softplus Sin Cos Reciprocal Not Dropout BatchNormalization "
+    "LayerNormalization GroupNormalization InstanceNormalization SimplifiedLayerNormalization "
+    "RMSNormalization DequantizeLinear QuantizeLinear Swish Mish Trilu ScatterND Floor Ceil Round "
+    "Sign IsNaN "
+)
+_RULES |= dict.fromkeys(_SAME_SHAPE_NAMES.split(), _first)
+
+_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Max": np.maximum, "Min": np.minimum,
+    "Greater": np.greater, "Less": np.less,
+}  # fmt: skip
+
+
+def _content(node: Node, given: Inputs, shape: Shape) -> Any:
+    """The small whole-number content of an output that shapes are calculated with, or None."""
+    if math.prod(shape) > _MOST_FOLDED:
+        return None
+    if node.operator == "Shape":
+        full = given[0].shape
+        return np.array(
+            full[node.attributes.get("start", 0) : node.attributes.get("end", len(full))], np.int64
+        )
+    if node.operator == "ConstantOfShape" and given[0].content is not None:
+        value = getattr(node.attributes.get("value"), "values", None)
+        return np.full(shape, 0 if value is None else np.ravel(value)[0])
+    values = [known.content for known in given]
+    if not values or any(value is None for value in values):
+        return None
+    if node.operator in _ARITHMETIC and len(values) == 2:
+        return np.asarray(_ARITHMETIC[node.operator](*values))
+    if node.operator == "Div" and all(np.asarray(value).dtype.kind == "i" for value in values):
+        return np.asarray(values[0] // np.maximum(values[1], 1))
+    if node.operator == "Where":
+        return np.where(*values)
+    if node.operator == "Gather":
+        return np.take(values[0], values[1].astype(np.int64), axis=node.attributes.get("axis", 0))
+    if node.operator == "Concat":
+        return np.concatenate([np.atleast_1d(value) for value in values], axis=node.attributes.get("axis", 0))
+    if node.operator == "Range":
+        return np.arange(*(int(np.ravel(value)[0]) for value in values))
+    if node.operator == "Slice":
+        return _sliced(node, given)
+    if node.operator == "Expand":
+        return np.broadcast_to(values[0], shape)
+    if node.operator == "Cast":
+        return values[0].astype(np.int64) if node.attributes.get("to") in (6, 7) else values[0]
+    if node.operator in ("Unsqueeze", "Squeeze", "Reshape", "Identity"):
+        return np.reshape(values[0], shape)
+    return None
+
+
+def _sliced(node: Node, given: Inputs) -> Any:
+    content = np.asarray(given[0].content)
+    starts, ends = _listed(node, given, 1, "starts") or [], _listed(node, given, 2, "ends") or []
+    axes = _listed(node, given, 3, "axes") or list(range(len(starts)))
+    steps = _listed(node, given, 4, "steps") or [1] * len(starts)
+    index: list[Any] = [slice(None)] * content.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        index[axis] = slice(start, end, step)
+    return content[tuple(index)]

@@ -1,0 +1,115 @@
+"""ONNX graphs are read without the onnx package; damaged ones are refused."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raceline.models import count
+from raceline.models.read import read_model
+from raceline.models.readers.onnx_wire import parse
+from raceline.present.errors import InputError
+
+
+def varint(value: int) -> bytes:
+    data = b""
+    while value > 127:
+        data += bytes([value & 127 | 128])
+        value >>= 7
+    return data + bytes([value])
+
+
+def field(number: int, value: int | bytes | str) -> bytes:
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return varint(number << 3 | 2) + varint(len(data)) + data
+
+
+def weight(name: str, *sizes: int) -> bytes:
+    """A float tensor whose data lie elsewhere."""
+    return field(5, b"".join(field(1, size) for size in sizes) + field(2, 1) + field(8, name) + field(14, 1))
+
+
+def port(name: str, kind: int, *sizes: int | str) -> bytes:
+    shape = b"".join(field(1, field(1 if isinstance(size, int) else 2, size)) for size in sizes)
+    return field(11, field(1, name) + field(2, field(1, field(1, kind) + field(2, shape))))
+
+
+def node(operator: str, inputs: str, output: str, name: str = "", **whole: int) -> bytes:
+    attributes = b"".join(field(5, field(1, key) + field(3, value)) for key, value in whole.items())
+    names = b"".join(field(1, item) for item in inputs.split())
+    return field(1, names + field(2, output) + field(3, name) + field(4, operator) + attributes)
+
+
+def graph(*parts: bytes) -> bytes:
+    return field(1, 8) + field(7, b"".join(parts))
+
+
+def read(path: Path, data: bytes) -> Any:
+    file = path / "m.onnx"
+    file.write_bytes(data)
+    return read_model(str(file))
+
+
+TEXT = graph(
+    port("ids", 7, "batch", "length"), weight("table", 50, 8), weight("w", 8, 4), weight("b", 4),
+    node("Gather", "table ids", "x", "/embed/Gather"), node("MatMul", "x w", "y", "/layers.0/fc/MatMul"),
+    node("Add", "y b", "z", "/layers.0/fc/Add"),
+)  # fmt: skip
+
+
+def test_a_text_graph_grows_with_its_symbolic_length(tmp_path: Path) -> None:
+    model = read(tmp_path, TEXT)
+    assert count.parameters(model) == 50 * 8 + 8 * 4 + 4
+    assert count.flops(model, 1, 10) == 2 * 10 * 8 * 4
+    assert model.unit == "token"
+
+
+def test_an_image_graph_takes_the_image_size(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    convolution = node("Conv", "image w b", "y", group=1)
+    path.write_bytes(
+        graph(port("image", 1, "n", 3, "h", "w"), weight("w", 8, 3, 1, 1), weight("b", 8), convolution)
+    )
+    model = read_model(str(path), image_size=32)
+    assert (count.parameters(model), count.flops(model)) == (32, 2 * 32 * 32 * 3 * 8)
+
+
+def test_running_statistics_are_no_parameters(tmp_path: Path) -> None:
+    names = ("scale", "shift", "mean", "var")
+    norm = node("BatchNormalization", "x scale shift mean var", "y")
+    model = read(tmp_path, graph(port("x", 1, 1, 4, 8, 8), *(weight(name, 4) for name in names), norm))
+    assert count.parameters(model) == 8
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\0", b"\x3a\xff\xff\xff\xff\x07", field(7, b"\x0a\xff"), b"\xff" * 100, field(1, 8), TEXT[:-3],
+     graph(port("x", 1, 1, 4), node("MatMul", "x missing", "y")), graph(weight("w", 2**40, 2**40)),
+     graph(port("x", 1, 1, 4), weight("w", 2**63), node("MatMul", "x w", "y"))],
+)  # fmt: skip
+def test_a_damaged_file_is_refused(tmp_path: Path, data: bytes) -> None:
+    with pytest.raises(InputError):
+        read(tmp_path, data)
+
+
+def test_endless_fields_end_in_time() -> None:
+    started = time.process_time()
+    with pytest.raises(InputError):
+        parse(memoryview(field(1, 8) * 3_000_000), "x")
+    assert time.process_time() - started < 2.0
+
+
+@given(st.binary(max_size=60), st.integers(0, len(TEXT)))
+def test_any_bytes_are_read_or_refused(tmp_path_factory: Any, data: bytes, at: int) -> None:
+    path = tmp_path_factory.mktemp("onnx")
+    for content in (data, TEXT[:at] + data + TEXT[at + len(data) :]):
+        with contextlib.suppress(InputError):
+            read(path, content)
