@@ -29,6 +29,7 @@ class Layouts:
     `casts_weights`: 1 where a compute copy of all weights is held beside them (autocast).
     `logit_bytes`: what the logits and the loss hold, per logit.
     `bucket`: copies of the gradients held for communication (DDP: 1).
+    `keeps_gathered`: 1 where ZeRO-3 keeps frozen layers whole through the backward pass.
     """
 
     device: Ints
@@ -56,6 +57,7 @@ class Layouts:
     compute_bytes: Floats
     casts_weights: Floats
     bucket: Floats
+    keeps_gathered: Floats
 
     def __len__(self) -> int:
         return len(self.device)

@@ -177,7 +177,8 @@ def _gathered(
     is_quantised = layouts.quantised_bytes < layouts.compute_bytes
     width = np.where(is_quantised & ~table.trainable.any(), layouts.quantised_bytes, layouts.compute_bytes)
     is_away = (layouts.zero_stage >= 3) & (layouts.zero_group > 1) | (layouts.offload >= 2)
-    whole = layer * efficiency.prefetched_layers * width + ends * layouts.compute_bytes
+    layers = np.where(layouts.keeps_gathered > 0, table.layers / layouts.pp, efficiency.prefetched_layers)
+    whole = layer * layers * width + ends * layouts.compute_bytes
     return np.where(is_away, whole, 0.0)
 
 

@@ -81,7 +81,9 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How it is run. `micro_batch` is samples per data-parallel rank and forward pass,
     `global_batch` samples per optimizer step. `kv_memory_fraction`: the share of the device's
     memory that a serving engine may take. `loads_on_every_rank`: each process first holds the
-    whole model in host memory; `optimizer_in_backward`: gradients are freed layer by layer."""
+    whole model in host memory; `optimizer_in_backward`: gradients are freed layer by layer;
+    `keeps_frozen_gathered`: ZeRO-3 keeps frozen layers whole through the backward pass, as FSDP did
+    before https://github.com/pytorch/pytorch/pull/101982."""
 
     framework: str | None = None
     runtime: str | None = None
@@ -115,6 +117,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     kv_memory_fraction: Annotated[float, msgspec.Meta(gt=0, le=1)] | None = None
     loads_on_every_rank: bool | None = None
     optimizer_in_backward: bool | None = None
+    keeps_frozen_gathered: bool | None = None
 
 
 class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

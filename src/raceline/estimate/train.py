@@ -118,6 +118,7 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
             s.casts_weights and c.zero_stage < 3 for c, s in zip(choices, states, strict=True)
         ),
         bucket=_column(c.zero_stage == 0 and c.dp > 1 for c in choices),
+        keeps_gathered=_column(bool(c.scenario.setup.keeps_frozen_gathered) for c in choices),
     )
 
 

@@ -145,6 +145,7 @@ def _training(
         "lora_rank": workload.get("lora_rank"),
         "lora_targets": workload.get("lora_targets"),
         "optimizer_in_backward": workload.get("optimizer_in_backward"),
+        "keeps_frozen_gathered": _keeps_gathered(workload, str(case["as_of"])),
     }  # fmt: skip
     if pp and workload.get("micro_batch"):
         setup["micro_batch"], setup["global_batch"] = 1, workload["micro_batch"] * ranks
@@ -173,6 +174,12 @@ def _precision(workload: dict[str, Any], case: dict[str, Any], assumed: list[str
         stated = "fp32"
         assumed.append(f"precision={stated}")
     return stated
+
+
+def _keeps_gathered(workload: dict[str, Any], as_of: str) -> bool | None:
+    """FSDP releases of 2023 kept frozen layers whole in the backward pass of an adapter's training."""
+    is_adapter = workload["task"] in ("lora", "qlora")
+    return True if is_adapter and workload.get("fsdp") and as_of[:4] <= "2023" else None
 
 
 def _zero(workload: dict[str, Any], ranks: int) -> int | None:

@@ -184,7 +184,7 @@ def _layouts(
         temporary_bytes=temporary, adapter_bytes=_adapter_bytes(limits, grid["precision"]),
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
         compute_bytes=compute, casts_weights=casts * (grid["zero"] < 3),
-        bucket=((grid["zero"] == 0) & (grid["dp"] > 1)).astype(float),
+        bucket=((grid["zero"] == 0) & (grid["dp"] > 1)).astype(float), keeps_gathered=0.0 * ones,
     )  # fmt: skip
     return layouts, runtime, grid["precision"], runtimes
 
