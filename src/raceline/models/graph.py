@@ -172,7 +172,8 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
     `role`: input (embedding, stem), body (a layer: pipelines cut here, recompute works here) or
     output (final norm, head, loss). `boundary` names the tensor that full recompute keeps.
     `component`: the part of a composed model (transformer, vae, text_encoder); `trained` says
-    whether training touches it by default; `passes`: once a sample, or once a denoising step.
+    whether training touches it by default; `passes`: once a sample, or once a denoising step; `runs_in`:
+    the one task that computes what both hold (the encoder of an autoencoder, or its decoder).
     """
 
     name: str
