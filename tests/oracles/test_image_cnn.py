@@ -28,6 +28,10 @@ _VIT = {
     "image_size": SIDE, "patch_size": 8,
 }  # fmt: skip
 _LABELS = {"num_labels": 12}
+_SWIN = {
+    "embed_dim": 32, "depths": [2, 2], "num_heads": [2, 4], "window_size": 4, "image_size": SIDE,
+    "drop_path_rate": 0.0,
+}  # fmt: skip
 INSTANCES: dict[str, dict[str, Any]] = {
     "resnet": {**_LABELS, "depths": [2, 2, 3, 2], "hidden_sizes": [64, 128, 256, 512], "embedding_size": 32},
     "resnet-basic": {**_LABELS, "depths": [2, 2], "hidden_sizes": [32, 64], "embedding_size": 32,
@@ -39,6 +43,10 @@ INSTANCES: dict[str, dict[str, Any]] = {
                         "intermediate_size": 128, "vocab_size": 320, "max_position_embeddings": 48},
         "vision_config": _VIT,
     },
+    "convnext": {**_LABELS, "depths": [2, 3], "hidden_sizes": [32, 64], "num_stages": 2, "drop_path_rate": 0.0},
+    "convnextv2": {**_LABELS, "depths": [2, 3], "hidden_sizes": [32, 64], "num_stages": 2,
+                   "drop_path_rate": 0.0},
+    "swin": {**_LABELS, **_SWIN}, "swinv2": {**_LABELS, **_SWIN, "embed_dim": 128},
     "efficientnet": {**_LABELS, "image_size": SIDE, "width_coefficient": 1.0, "depth_coefficient": 1.0,
                      "hidden_dim": 1280, "dropout_rate": 0.0, "drop_connect_rate": 0.0},
 }  # fmt: skip

@@ -149,10 +149,6 @@ class Drawing:
             self._op(op)
         self._tensors.extend(part.tensors)
 
-    def feature(self, name: str, channels: int, size: tuple[int, ...], kept: bool = False) -> Feature:
-        """An activation that `part` made under this name."""
-        return Feature(name, channels, size, kept)
-
     def conv(
         self,
         given: Feature,

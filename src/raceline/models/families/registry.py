@@ -50,6 +50,8 @@ _IMAGE_TYPES = {
     "resnet:build": ("resnet",),
     "vit:build": ("vit", "deit", "beit"),
     "clip:build": ("clip",),
+    "convnext:build": ("convnext", "convnextv2"),
+    "swin:build": ("swin", "swinv2"),
     "yolo:build": ("yolov5", "yolov8"),
     "detection:build": ("rcnn", "retinanet", "ssd"),
     "plain_unet:build": ("plain_unet",),

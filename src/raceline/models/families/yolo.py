@@ -151,7 +151,7 @@ class _Version8(_Network):
                 y = self.conv(self.conv(level, width, 3), width, 3)
                 y = self.drawing.conv(y, outputs, bias=True)
         places = fixed(sum(prod(level.size) for level in levels))
-        expectation = self.drawing.feature("bins", 4, (int(places.fixed),))
+        expectation = Feature("bins", 4, (int(places.fixed),))
         self.drawing.scale(expectation, learned=_BINS)
         self.drawing.part(loss(classes + 4 * _BINS, places))
         return y
