@@ -99,11 +99,7 @@ class _T5(NamedTuple):
 def build_t5(fields: Fields, image_size: int | None = None) -> Model:
     """T5, mT5, UMT5, Flan-T5: RMS norms, relative position biases shared by a stack's layers."""
     kind = fields.text("model_type", default="t5")
-    size = _T5(
-        fields.integer("d_model"), fields.integer("d_ff"), fields.integer("num_heads"),
-        fields.integer("d_kv", default=64), fields.number("dropout_rate", default=0.1),
-        fields.text("feed_forward_proj", default="relu"),
-    )  # fmt: skip
+    size = _t5_size(fields)
     layers = fields.integer("num_layers", maximum=10_000)
     decoder_layers = fields.integer("num_decoder_layers", default=layers, maximum=10_000)
     vocabulary = fields.integer("vocab_size")
@@ -123,6 +119,26 @@ def build_t5(fields: Fields, image_size: int | None = None) -> Model:
         fields, "seq2seq", blocks, objective="seq2seq", seq_len=_DEFAULT_LENGTH, target_len=_DEFAULT_LENGTH,
         hidden=size.width, layers=layers + decoder_layers, vocabulary=vocabulary,
     )  # fmt: skip
+
+
+def _t5_size(fields: Fields) -> _T5:
+    return _T5(
+        fields.integer("d_model"), fields.integer("d_ff"), fields.integer("num_heads"),
+        fields.integer("d_kv", default=64), fields.number("dropout_rate", default=0.1),
+        fields.text("feed_forward_proj", default="relu"),
+    )  # fmt: skip
+
+
+def t5_encoder(fields: Fields, rows: Extent) -> list[Block]:
+    """T5's encoder alone, over texts of `rows`: what pipelines of image models read texts with."""
+    size, layers = _t5_size(fields), fields.integer("num_layers", maximum=10_000)
+    table = fields.integer("relative_attention_num_buckets", default=32) * size.heads
+    tables = layers if fields.text("model_type", default="t5") == "umt5" else 1
+    return [
+        _t5_opening("encoder", rows, size.width, fields.integer("vocab_size"), table * tables),
+        _t5_stack("encoder", rows, layers, size),
+        _memory_block(size.width, "rms_t5", rows),
+    ]
 
 
 def _t5_opening(side: str, rows: Extent, width: int, vocabulary: int, biases: int) -> Block:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from raceline.models.families.conditioning import PIXELS_PER_LATENT, TEXT_TOKENS, embedded, shared, squared_error
 from raceline.models.families.convnet import Drawing, Feature
 from raceline.models.families.images import image_model, image_size_of, patches_of, same_length, whole_numbers
 from raceline.models.families.layers import (
@@ -31,8 +32,6 @@ from raceline.models.graph import SAMPLE, Block, Extent, Loss, Model, fixed
 from raceline.present.errors import InputError
 
 COMPONENT = "unet"
-TEXT_TOKENS = 77
-PIXELS_PER_LATENT = 8
 _ATTENTION = AttentionNames("to_q", "to_k", "to_v", "to_out")
 _MLP = MlpNames("proj", "ff_out", "")
 _BIASES = (False, False, False, True)
@@ -93,15 +92,6 @@ def denoiser(
 
     drawing.block("out", x, out, role="output")
     return [_conditioning(fields, shape, component), *drawing.blocks]
-
-
-def squared_error(width: int, rows: Extent) -> Part:
-    """The loss of a denoiser: the squared error in fp32, which keeps both its inputs."""
-    return join(
-        tensor("predicted", 2.0 * width, rows, "fp32"),
-        elementwise("squared_error", 2.0 * width, width, keeps=("predicted",), rows=rows),
-        Part((Loss(name="loss", rows=SAMPLE, classes=1),)),
-    )
 
 
 def _shape(fields: Fields, memory: Extent) -> _Shape:
@@ -166,23 +156,10 @@ def _conditioning(fields: Fields, shape: _Shape, component: str) -> Block:
     return block(
         "conditioning",
         *parts,
-        tensor("time_embedding", shape.time, SAMPLE),
-        elementwise("time_embedding", shape.time, shape.time, rows=SAMPLE, keeps=("time_embedding",)),
-        tensor("memory", shape.memory_width, shape.memory),
-        elementwise("memory", 0, 0, rows=shape.memory, keeps_for_weight=("memory",)),
+        shared("time_embedding", shape.time, SAMPLE),
+        shared("memory", shape.memory_width, shape.memory, for_weight=True),
         role="input",
         component=component,
-    )
-
-
-def embedded(name: str, width: int, inner: int, out: int | None = None) -> Part:
-    """Two projections with SiLU between them, of one vector a sample."""
-    return join(
-        tensor(f"{name}_given", width, SAMPLE),
-        linear(f"{name}_embedder_1", f"{name}_given", width, inner, rows=SAMPLE, bias=True, out=f"{name}_up"),
-        elementwise(f"{name}_silu", inner, inner, rows=SAMPLE, keeps=(f"{name}_up",)),
-        tensor(f"{name}_hidden", inner, SAMPLE),
-        linear(f"{name}_embedder_2", f"{name}_hidden", inner, out or inner, rows=SAMPLE, bias=True),
     )
 
 

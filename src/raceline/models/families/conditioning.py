@@ -1,0 +1,37 @@
+"""What denoisers are told beside the latent (step, text, label), and the loss that they are trained on."""
+
+from __future__ import annotations
+
+from raceline.models.families.layers import Part, elementwise, join, linear, tensor
+from raceline.models.graph import SAMPLE, Extent, Loss
+
+TEXT_TOKENS = 77
+PIXELS_PER_LATENT = 8
+STEP_WIDTH = 256
+
+
+def embedded(name: str, width: int, inner: int, out: int | None = None) -> Part:
+    """Two projections with SiLU between them, of one vector a sample."""
+    return join(
+        tensor(f"{name}_given", width, SAMPLE),
+        linear(f"{name}_embedder_1", f"{name}_given", width, inner, rows=SAMPLE, bias=True, out=f"{name}_up"),
+        elementwise(f"{name}_silu", inner, inner, rows=SAMPLE, keeps=(f"{name}_up",)),
+        tensor(f"{name}_hidden", inner, SAMPLE),
+        linear(f"{name}_embedder_2", f"{name}_hidden", inner, out or inner, rows=SAMPLE, bias=True),
+    )
+
+
+def shared(name: str, width: int, rows: Extent, *, for_weight: bool = False) -> Part:
+    """A tensor that many blocks read and that is kept once. `for_weight`: nothing before it is trained, so
+    that only the gradients of weights need it."""
+    keeps = {"keeps_for_weight" if for_weight else "keeps": (name,)}
+    return join(tensor(name, width, rows), elementwise(f"{name}_shared", 0, 0, rows=rows, **keeps))
+
+
+def squared_error(width: int, rows: Extent) -> Part:
+    """The loss of a denoiser: the squared error in fp32, which keeps both its inputs."""
+    return join(
+        tensor("predicted", 2.0 * width, rows, "fp32"),
+        elementwise("squared_error", 2.0 * width, width, keeps=("predicted",), rows=rows),
+        Part((Loss(name="loss", rows=SAMPLE, classes=1),)),
+    )
