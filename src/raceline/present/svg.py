@@ -7,6 +7,7 @@ meaning hangs on colour alone.
 from __future__ import annotations
 
 import math
+import re
 from html import escape
 from typing import NamedTuple
 
@@ -39,6 +40,13 @@ def style() -> str:
         ".r-svg .point{fill:none;stroke:var(--accent,#1766c2);stroke-width:1.5}"
         ".r-svg .pick{fill:var(--accent,#1766c2)}.r-svg .reach{stroke:var(--accent,#1766c2);opacity:.5}"
     ) + "".join(rules)
+
+
+def standalone(drawing: str) -> str:
+    """A drawing as a file of its own: its colours inside, on white paper."""
+    rules = re.sub(r"var\(--[a-z]+,([^)]*)\)", r"\1", style())
+    head, body = drawing.split(">", 1)
+    return f'{head}><style>{rules}</style><rect width="100%" height="100%" fill="#fff"/>{body}'
 
 
 def bars(view: Bars, language: str = "en") -> str:
@@ -106,11 +114,34 @@ def chart(view: Chart, language: str = "en") -> str:
     if view.is_connected and view.points:
         line = " ".join(f"{x.at(p.x):.1f},{y.at(p.y):.1f}" for p in view.points)
         pieces.append(f'<polyline class="axis" points="{line}"/>')
-    pieces += [_point(point, view, x, y, language) for point in view.points]
+    named = _named(view, x, y, language)
+    pieces += [
+        _point(point, view, x, y, language, has_name)
+        for point, has_name in zip(view.points, named, strict=True)
+    ]
     return _svg(_WIDTH, bottom + 44, content(view.title, language), "".join(pieces))
 
 
-def _point(point: Point, view: Chart, x: _Scale, y: _Scale, language: str) -> str:
+def _named(view: Chart, x: _Scale, y: _Scale, language: str) -> list[bool]:
+    """Which points bear their name: picks first, then those whose name covers no other one."""
+    order = sorted(range(len(view.points)), key=lambda index: not view.points[index].is_pick)
+    taken: list[tuple[float, float, float]] = []
+    named = [False] * len(view.points)
+    for index in order:
+        point = view.points[index]
+        at_x, at_y = x.at(point.x), y.at(point.y)
+        width = 7.0 * len(content(point.label, language))
+        left = at_x - width if at_x > _PLOT[2] - 120 else at_x
+        if all(
+            abs(at_y - other_y) > 14 or left > right or left + width < start
+            for start, right, other_y in taken
+        ):
+            taken.append((left, left + width, at_y))
+            named[index] = True
+    return named
+
+
+def _point(point: Point, view: Chart, x: _Scale, y: _Scale, language: str, has_name: bool) -> str:
     at_x, at_y = x.at(point.x), y.at(point.y)
     name = content(point.label, language)
     figures = (
@@ -126,11 +157,14 @@ def _point(point: Point, view: Chart, x: _Scale, y: _Scale, language: str) -> st
         reach += f'<line class="reach" x1="{at_x:.1f}" x2="{at_x:.1f}" y1="{low:.1f}" y2="{high:.1f}"/>'
     kind = "pick" if point.is_pick else "point"
     anchor, shift = ("end", -8) if at_x > _PLOT[2] - 120 else ("start", 8)
-    return (
+    drawn = (
         f'{reach}<circle class="{kind}" cx="{at_x:.1f}" cy="{at_y:.1f}" r="5">'
         f"<title>{escape(figures)}</title></circle>"
-        f'<text x="{at_x + shift:.1f}" y="{at_y - 7:.1f}" text-anchor="{anchor}">{escape(name)}</text>'
     )
+    if not has_name:
+        return drawn
+    where = f'x="{at_x + shift:.1f}" y="{at_y - 7:.1f}"'
+    return f'{drawn}<text {where} text-anchor="{anchor}">{escape(name)}</text>'
 
 
 def _ticks(axis: Axis, scale: _Scale, is_x: bool) -> list[str]:
