@@ -46,6 +46,7 @@ INSTANCES: dict[str, dict[str, Any]] = {
     "convnext": {**_LABELS, "depths": [2, 3], "hidden_sizes": [32, 64], "num_stages": 2, "drop_path_rate": 0.0},
     "convnextv2": {**_LABELS, "depths": [2, 3], "hidden_sizes": [32, 64], "num_stages": 2,
                    "drop_path_rate": 0.0},
+    "regnet": {**_LABELS, "depths": [1, 2], "hidden_sizes": [32, 64], "groups_width": 16, "embedding_size": 16},
     "swin": {**_LABELS, **_SWIN}, "swinv2": {**_LABELS, **_SWIN, "embed_dim": 128},
     "efficientnet": {**_LABELS, "image_size": SIDE, "width_coefficient": 1.0, "depth_coefficient": 1.0,
                      "hidden_dim": 1280, "dropout_rate": 0.0, "drop_connect_rate": 0.0},
