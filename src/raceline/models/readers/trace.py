@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -177,11 +177,7 @@ def _attention_end(steps: Sequence[Step], start: int) -> int | None:
     for index in range(start + 1, min(start + 24, len(steps))):
         step = steps[index]
         if _is_product(step):
-            assert isinstance(first.op, Matmul) and isinstance(step.op, Matmul)
-            matches = (
-                step.op.k == first.op.n and step.groups == first.groups and step.op.rows == first.op.rows
-            )
-            return index if is_softmaxed and matches else None
+            return index if is_softmaxed and _heads(first, step) is not None else None
         # values may be projected between the scores and their use, by a matmul with weights
         if isinstance(step.op, Attention):
             return None
@@ -189,15 +185,38 @@ def _attention_end(steps: Sequence[Step], start: int) -> int | None:
     return None
 
 
+class _Heads(NamedTuple):
+    positions: float
+    keys: float
+    size: int
+    value_size: int
+
+
+def _heads(first: Step, last: Step) -> _Heads | None:
+    """The sizes of attention whose two products these are, written in either order of their sides."""
+    assert isinstance(first.op, Matmul) and isinstance(last.op, Matmul)
+    groups = max(first.groups, 1.0)
+    if groups != max(last.groups, 1.0):
+        return None
+    sides, made = (first.op.rows.fixed / groups, first.op.n), (last.op.rows.fixed / groups, last.op.n)
+    keys = last.op.k
+    if keys not in sides:
+        return None
+    positions = sides[0] if keys == sides[1] else sides[1]
+    if positions not in made:
+        return None
+    value_size = made[1] if positions == made[0] else made[0]
+    return _Heads(positions, keys, first.op.k, int(value_size))
+
+
 def _fused(steps: Sequence[Step]) -> Step:
-    first, last = steps[0].op, steps[-1].op
-    assert isinstance(first, Matmul) and isinstance(last, Matmul)
+    sizes = _heads(steps[0], steps[-1])
+    assert sizes is not None
     heads = max(round(steps[0].groups), 1)
-    positions = first.rows.fixed / heads
-    scores = first.rows.fixed * first.n
+    scores = heads * sizes.positions * sizes.keys
     op = Attention(
-        name="attention", rows=fixed(positions), kv_rows=fixed(first.n), heads=heads, kv_heads=heads,
-        head_dim=first.k, value_dim=last.n, causal=False,
+        name="attention", rows=fixed(sizes.positions), kv_rows=fixed(sizes.keys), heads=heads, kv_heads=heads,
+        head_dim=sizes.size, value_dim=sizes.value_size, causal=False,
     )  # fmt: skip
     kept = tuple(item for step in steps for item in step.kept if item.elements != scores)
     weights = {name: size for step in steps for name, size in step.weights.items()}
