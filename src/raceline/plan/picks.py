@@ -101,9 +101,9 @@ def _why_balanced(option: Option, cheapest: Option, fastest: Option) -> list[Mes
         return [message("plan.wins_everything")]
     reasons = []
     if not _same(option, cheapest):
-        reasons.append(_compared("plan.over_cheapest", cheapest, option))
+        reasons.append(_compared("over_cheapest", cheapest, option))
     if not _same(option, fastest):
-        reasons.append(_compared("plan.under_fastest", fastest, option))
+        reasons.append(_compared("under_fastest", fastest, option))
     return reasons
 
 
@@ -129,7 +129,7 @@ def _runner_up(option: Option, options: Sequence[Option], key: Callable[[Option]
     others = [other for other in options if other.accelerator != option.accelerator]
     if not others:
         return []
-    return [_compared("plan.runner_up", min(others, key=key), option)]
+    return [_compared("runner_up", min(others, key=key), option)]
 
 
 def _compared(purpose: str, other: Option, option: Option) -> Message:
@@ -137,8 +137,8 @@ def _compared(purpose: str, other: Option, option: Option) -> Message:
     usd, seconds = cost_of(other) - cost_of(option), time_of(other) - time_of(option)
     if not math.isfinite(usd):
         usd = 0.0
-    fitting = {"plan.over_cheapest": usd <= 0 < seconds, "plan.under_fastest": seconds <= 0 < usd}
-    name = purpose if fitting.get(purpose) else f"plan.runner_up_{_relation(usd, seconds)}"
+    fitting = {"over_cheapest": usd <= 0 < seconds, "under_fastest": seconds <= 0 < usd}
+    name = f"plan.{purpose}" if fitting.get(purpose) else f"plan.runner_up_{_relation(usd, seconds)}"
     return message(
         name, count=other.count, accelerator=other.accelerator_name, more_usd=abs(usd), less_usd=abs(usd),
         more_s=abs(seconds), less_s=abs(seconds), risk_fraction=other.risk, own_fraction=option.risk,
