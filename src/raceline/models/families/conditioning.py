@@ -10,14 +10,14 @@ PIXELS_PER_LATENT = 8
 STEP_WIDTH = 256
 
 
-def embedded(name: str, width: int, inner: int, out: int | None = None) -> Part:
-    """Two projections with SiLU between them, of one vector a sample."""
+def embedded(name: str, width: int, inner: int, *, rows: Extent = SAMPLE) -> Part:
+    """Two projections with an activation between them, of one vector a sample (or of each token of a text)."""
     return join(
-        tensor(f"{name}_given", width, SAMPLE),
-        linear(f"{name}_embedder_1", f"{name}_given", width, inner, rows=SAMPLE, bias=True, out=f"{name}_up"),
-        elementwise(f"{name}_silu", inner, inner, rows=SAMPLE, keeps=(f"{name}_up",)),
-        tensor(f"{name}_hidden", inner, SAMPLE),
-        linear(f"{name}_embedder_2", f"{name}_hidden", inner, out or inner, rows=SAMPLE, bias=True),
+        tensor(f"{name}_given", width, rows),
+        linear(f"{name}_embedder_1", f"{name}_given", width, inner, rows=rows, bias=True, out=f"{name}_up"),
+        elementwise(f"{name}_activation", inner, inner, rows=rows, keeps=(f"{name}_up",)),
+        tensor(f"{name}_hidden", inner, rows),
+        linear(f"{name}_embedder_2", f"{name}_hidden", inner, inner, rows=rows, bias=True),
     )
 
 

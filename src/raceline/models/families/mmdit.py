@@ -37,7 +37,7 @@ from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE, Block, Extent, Model, fixed
 
 COMPONENT = "transformer"
-SD3_TEXT_TOKENS = TEXT_TOKENS + 256
+SD3_TEXT_TOKENS = 256
 FLUX_TEXT_TOKENS = 512
 _MLP = MlpNames("up", "down", "")
 
@@ -96,12 +96,12 @@ def _shape(fields: Fields, patches: int, text_tokens: int, *, has_norm: bool) ->
 def sd3(
     fields: Fields, side: int, text_tokens: int = SD3_TEXT_TOKENS, component: str = COMPONENT
 ) -> list[Block]:
-    """The blocks of MMDiT; the last one drops the text behind its attention."""
+    """The blocks of MMDiT; the last one drops the text behind its attention. CLIP's tokens stand before
+    the `text_tokens` of T5."""
     patch = fields.integer("patch_size", default=2, maximum=64)
     patches = patches_of(patches_of(side, PIXELS_PER_LATENT), patch) ** 2
-    shape = _shape(
-        fields, patches, text_tokens, has_norm=fields.text("qk_norm", default=None) is not None
-    )
+    has_norm = fields.text("qk_norm", default=None) is not None
+    shape = _shape(fields, patches, TEXT_TOKENS + text_tokens, has_norm=has_norm)
     layers = fields.integer("num_layers", maximum=10_000)
     latent = patch**2 * fields.integer("in_channels", default=16, maximum=65_536)
     out = patch**2 * fields.integer("out_channels", default=16, maximum=65_536)
@@ -221,7 +221,14 @@ def _normed(shape: _Shape, prefix: str, rows: Extent, which: str) -> Part:
     return join(
         tensor(raw, shape.width, rows, split=True),
         norm(
-            f"norm_{which}", raw, out, shape.dim, kind="rms_t5", rows=rows, per_position=shape.heads, split=True
+            f"norm_{which}",
+            raw,
+            out,
+            shape.dim,
+            kind="rms_t5",
+            rows=rows,
+            per_position=shape.heads,
+            split=True,
         ),
     )
 
@@ -286,7 +293,9 @@ def _single(shape: _Shape, repeat: int, component: str) -> Block:
         attend(shape.attention, rows, rows),
         elementwise("join", width + inner, width + inner, rows=rows, split=True),
         tensor("joined", width + inner, rows, split=True),
-        linear("proj_out", "joined", width + inner, width, rows=rows, bias=True, split="row", out="single_out"),
+        linear(
+            "proj_out", "joined", width + inner, width, rows=rows, bias=True, split="row", out="single_out"
+        ),
         gated("single_out", "image", width, rows),
         residual("single_add", width, "out", rows),
         repeat=repeat,

@@ -37,9 +37,7 @@ def modulated(prefix: str, given: str, out: str, width: int, rows: Extent, *, by
         Part((op,)),
         tensor(statistics, 2.0, rows, "fp32"),
         tensor(normed, width, rows),
-        elementwise(
-            f"{prefix}_modulate", width, width, rows=rows, keeps=(normed, f"{by or prefix}_factors")
-        ),
+        elementwise(f"{prefix}_modulate", width, width, rows=rows, keeps=(normed, f"{by or prefix}_factors")),
         tensor(out, width, rows),
     )
 

@@ -9,26 +9,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from raceline.models.families.conditioning import PIXELS_PER_LATENT, TEXT_TOKENS, embedded, shared, squared_error
+from raceline.models.families.conditioning import (
+    PIXELS_PER_LATENT,
+    TEXT_TOKENS,
+    embedded,
+    shared,
+    squared_error,
+)
 from raceline.models.families.convnet import Drawing, Feature
 from raceline.models.families.images import image_model, image_size_of, patches_of, same_length, whole_numbers
 from raceline.models.families.layers import (
     AttentionNames,
     MlpNames,
-    Part,
     attention,
     block,
     elementwise,
     join,
-    linear,
     mlp,
     norm,
     residual,
-    tensor,
 )
 from raceline.models.families.resblock import doubled, halved, output_convolution, plain_heads, residual_block
 from raceline.models.fields import Fields
-from raceline.models.graph import SAMPLE, Block, Extent, Loss, Model, fixed
+from raceline.models.graph import SAMPLE, Block, Extent, Model, fixed
 from raceline.present.errors import InputError
 
 COMPONENT = "unet"
@@ -142,7 +145,10 @@ def _attentive(fields: Fields, name: str, kinds: list[Any], cross: str, plain: s
     for kind in kinds:
         if kind not in (cross, plain):
             raise InputError(
-                "models.block_unknown", field=fields.where + name, given=str(kind)[:60], known=f"{plain}, {cross}"
+                "models.block_unknown",
+                field=fields.where + name,
+                given=str(kind)[:60],
+                known=f"{plain}, {cross}",
             )
     return [kind == cross for kind in kinds]
 
