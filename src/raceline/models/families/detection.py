@@ -1,6 +1,6 @@
-"""Detectors on a ResNet: Faster and Mask R-CNN, RetinaNet (both on a feature pyramid) and SSD.
+"""Detectors on a ResNet: Faster and Mask R-CNN, and RetinaNet, on a feature pyramid.
 
-Layers and defaults as in detectron2 (modeling/), torchvision (models/detection) and NVIDIA's SSD example.
+Layers and defaults as in detectron2 (modeling/) and torchvision (models/detection).
 `backbone` holds ResNet fields; `image_height` and `image_width` the usual size of a resized image. An image
 size that a workload states is the short side; both sides are padded to multiples of 32. The second stage is
 drawn with as many proposals as training takes of each image, a quarter of them for masks.
@@ -30,12 +30,9 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     frozen = fields.integer("frozen_stages", default=0, minimum=0, maximum=5)
     drawing = Drawing()
     kind = fields.text("model_type", default="rcnn")
-    if kind == "ssd":
-        drawing = _single_shot(fields, spec, height)
-    else:
-        levels = backbone(drawing, spec, pixels((height, width)), frozen)
-        make = _one_stage if kind == "retinanet" else _two_stage
-        make(drawing, levels, fields)
+    levels = backbone(drawing, spec, pixels((height, width)), frozen)
+    make = _one_stage if kind == "retinanet" else _two_stage
+    make(drawing, levels, fields)
     return image_model(
         fields, kind, drawing.blocks, min(height, width), objective="detect", hidden=256,
         notes=("models.detector_proposals",) if kind == "rcnn" else (),
@@ -46,9 +43,8 @@ def _sides(fields: Fields, image_size: int | None) -> tuple[int, int]:
     """Height and width, padded. A stated size scales both."""
     height = fields.integer("image_height", default=800, maximum=LARGEST_IMAGE)
     width = fields.integer("image_width", default=1333, maximum=LARGEST_IMAGE)
-    divisor = 1 if fields.text("model_type", default="rcnn") == "ssd" else _DIVISOR
     scale = (image_size or min(height, width)) / min(height, width)
-    high, wide = (ceil(round(side * scale) / divisor) * divisor for side in (height, width))
+    high, wide = (ceil(round(side * scale) / _DIVISOR) * _DIVISOR for side in (height, width))
     return high, wide
 
 
@@ -159,35 +155,3 @@ def _masks(drawing: Drawing, given: Feature, samples: int, classes: int) -> Feat
         y = drawing.act(drawing.conv(y, 256, (1, 3, 3), padding=(0, 1, 1), bias=True))
     flat = y._replace(size=(samples * 14, 14))
     return drawing.conv(drawing.act(drawing.upconv(flat, 256)), classes, bias=True)
-
-
-_SSD_CHANNELS = (512, 512, 256, 256, 256)
-_SSD_MIDDLES = (256, 256, 128, 128, 128)
-_SSD_ANCHORS = (4, 6, 6, 6, 4, 4)
-
-
-def _single_shot(fields: Fields, spec: Fields, side: int) -> Drawing:
-    """SSD on three stages of a ResNet, the last of them without a stride, and five more levels."""
-    drawing = Drawing()
-    levels = [backbone(drawing, spec, pixels(side))[-1]]
-    for index, (channels, middle) in enumerate(zip(_SSD_CHANNELS, _SSD_MIDDLES, strict=True)):
-
-        def extra(given: Feature, at: int = index, wide: int = channels, narrow: int = middle) -> Feature:
-            y = drawing.conv_norm_act(given, narrow)
-            stride, padding = (2, 1) if at < 3 else (1, 0)
-            return drawing.conv_norm_act(y, wide, 3, stride, padding=padding)
-
-        levels.append(drawing.block(f"extra{index}", levels[-1], extra))
-    classes = classes_of(fields, 81)
-
-    def heads(given: Feature) -> Feature:
-        y = given
-        for level, anchors in zip([*levels[:-1], given], _SSD_ANCHORS, strict=True):
-            y = drawing.conv(level, 4 * anchors, 3, bias=True)
-            drawing.conv(level, classes * anchors, 3, bias=True)
-        places = sum(prod(x.size) * n for x, n in zip(levels, _SSD_ANCHORS, strict=True))
-        drawing.part(loss(classes, fixed(places)))
-        return y
-
-    drawing.block("heads", levels[-1], heads, role="output")
-    return drawing

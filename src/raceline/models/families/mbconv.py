@@ -22,6 +22,9 @@ from raceline.models.graph import Model
 from raceline.present.errors import InputError
 
 
+_MOST_ROWS = 64
+
+
 class Row(msgspec.Struct, frozen=True, array_like=True):
     """Blocks of one kind within a stage."""
 
@@ -51,13 +54,25 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     if fields.values.get("stages") is None:
         fields = _from_transformers(fields)
     side = image_size_of(fields, image_size, 224)
-    style = Style(
+    drawing = Drawing()
+    x = trunk(drawing, fields, side)[-1]
+    _head(drawing, x, fields, style_of(fields))
+    return image_model(fields, "mbconv", drawing.blocks, side, hidden=x.channels)
+
+
+def style_of(fields: Fields) -> Style:
+    """What the blocks of a config share."""
+    return Style(
         act=fields.text("hidden_act", default="silu"),
         squeeze_act=fields.text("squeeze_act", default=""),
         squeeze_gate=fields.text("squeeze_gate", default="sigmoid"),
         squeeze_of_middle=fields.flag("squeeze_of_middle"),
     )
-    drawing = Drawing()
+
+
+def trunk(drawing: Drawing, fields: Fields, side: int) -> list[Feature]:
+    """Stem and stages; the output of each stage."""
+    style = style_of(fields)
     stem = fields.integer("stem_channels", default=32, maximum=65_536)
     x = drawing.block(
         "stem",
@@ -65,11 +80,12 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
         lambda given: drawing.conv_norm_act(given, stem, 3, 2, kind=style.act),
         role="input",
     )
+    features = []
     for number, stage in enumerate(stages(fields)):
         for index, row in enumerate(stage):
             x = _draw_row(drawing, x, f"stage{number}.{index}", row, style)
-    _head(drawing, x, fields, style)
-    return image_model(fields, "mbconv", drawing.blocks, side, hidden=x.channels)
+        features.append(x)
+    return features
 
 
 def stages(fields: Fields) -> list[list[Row]]:
@@ -82,6 +98,8 @@ def stages(fields: Fields) -> list[list[Row]]:
     rounding = round if fields.flag("depth_rounds") else ceil
     scaled = []
     for number, stage in enumerate(whole):
+        if not isinstance(stage, list) or not 0 < len(stage) <= _MOST_ROWS:
+            raise InputError("models.stage_wrong", given=str(stage)[:60])
         rows = [_row(values) for values in stage]
         ends = is_fixed and number in (0, len(whole) - 1)
         repeats = (

@@ -56,7 +56,8 @@ _IMAGE_TYPES = {
     "chains:build_densenet": ("densenet",),
     "swin:build": ("swin", "swinv2"),
     "yolo:build": ("yolov5", "yolov8"),
-    "detection:build": ("rcnn", "retinanet", "ssd"),
+    "detection:build": ("rcnn", "retinanet"),
+    "single_shot:build": ("ssd",),
     "plain_unet:build": ("plain_unet",),
     "diffusion:build": (
         "StableDiffusionPipeline",
