@@ -53,6 +53,16 @@ class Columns:
     def __len__(self) -> int:
         return len(self.group)
 
+    def by_block(self) -> Floats:
+        """rows x blocks: for one repeat of each block of the body, the share of a row's count."""
+        blocks, at = (
+            np.unique(self["block"], return_inverse=True) if len(self) else (np.zeros(0), np.zeros(0, int))
+        )
+        selector = np.zeros((len(self), len(blocks)))
+        is_body = self.group == BODY
+        selector[np.arange(len(self))[is_body], at[is_body]] = (self.count / self["repeat"])[is_body]
+        return selector
+
     def by_group(self) -> Floats:
         """rows x GROUPS: 1 where a row belongs to a group; sums are matrix products with it."""
         selector = np.zeros((len(self.group), GROUPS))
@@ -123,10 +133,12 @@ class _Builder:
         self.trainable = np.zeros((GROUPS, 4))
         self.quantisable = np.zeros((GROUPS, 4))
         self.adapters = np.zeros(GROUPS)
+        self.blocks = 0
 
     def add(self, block: Block) -> None:
         trains = self.method is not None and block.trained
         group = _GROUP_OF[block.role] if block.trained or self.method is None else FROZEN
+        self.blocks += 1
         needed: set[str] = set()
         for op in block.ops:
             weight = trains and (self.method in ("pretrain", "full") or self._is_target(op))
@@ -155,7 +167,7 @@ class _Builder:
         if isinstance(op, (Matmul, Convolution)):
             self._add_matmul(op, group, repeats, trains, weight)
         elif isinstance(op, Attention):
-            self._add_attention(op, group, repeats, trains)
+            self._add_attention(op, block, group, trains)
         else:
             self._add_traffic(op, group, repeats, trains)
 
@@ -178,11 +190,13 @@ class _Builder:
             self.adapters[group] += adapters * (op.k + op.n) * op.experts * repeats
         self.rows["matmul"].append(row)
 
-    def _add_attention(self, op: Attention, group: int, repeats: float, trains: bool) -> None:
+    def _add_attention(self, op: Attention, block: Block, group: int, trains: bool) -> None:
+        repeats = float(block.repeat * op.count)
         self.rows["attention"].append(
             (group, _extent(op.rows), repeats, _extent(op.kv_rows), float(op.heads), float(op.kv_heads),
              float(op.head_dim), float(op.value_dim), float(op.causal), float(op.window or np.inf),
-             float(op.cache_width), float(trains), op.score_copies, float(op.score_upcast))
+             float(op.cache_width), float(trains), op.score_copies, float(op.score_upcast),
+             float(self.blocks), float(block.repeat))
         )  # fmt: skip
 
     def _add_traffic(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
@@ -206,7 +220,7 @@ class _Builder:
         fixed_bytes = {"activation": 0.0, "fp32": 4.0, "byte": 1.0, "int64": 8.0}[tensor.element]
         self.rows["tensors"].append(
             (group, _extent(tensor.rows), float(block.repeat), float(tensor.width), fixed_bytes,
-             float(tensor.split), float(tensor.eager))
+             float(tensor.split), float(tensor.eager), float(self.blocks), float(block.repeat))
         )  # fmt: skip
 
     def table(self, model: Model, blocks: list[Block]) -> ModelTable:
@@ -223,10 +237,10 @@ class _Builder:
             attention=_columns(
                 self.rows["attention"],
                 ("kv_fixed", "kv_token", "kv_target", "heads", "kv_heads", "head_dim", "value_dim", "causal",
-                 "window", "cache_width", "backward", "score_copies", "score_upcast"),
+                 "window", "cache_width", "backward", "score_copies", "score_upcast", "block", "repeat"),
             ),
             traffic=_columns(self.rows["traffic"], ("elements", "split", "norm", "backward")),
-            tensors=_columns(self.rows["tensors"], ("width", "fixed_bytes", "split", "eager")),
+            tensors=_columns(self.rows["tensors"], ("width", "fixed_bytes", "split", "eager", "block", "repeat")),
             parameters=self.parameters,
             trainable=self.trainable,
             quantisable=self.quantisable,

@@ -195,7 +195,7 @@ def shape_memory(table: ModelTable, shapes: Shapes, times: ShapeTimes, efficienc
         kept=np.stack([full, selective, edges], axis=1),
         input=times.saved_bytes[:, INPUT],
         output=times.saved_bytes[:, OUTPUT],
-        working=np.stack([transient, transient + full / table.layers], axis=1),
+        working=np.stack([transient, transient + times.layer_bytes], axis=1),
         logits=rows / shapes.cp * table.classes / shapes.tp,
         slack=efficiency.allocator_slack if is_text else efficiency.allocator_slack_images,
     )

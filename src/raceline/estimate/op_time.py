@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
-from raceline.estimate.layout import Columns, Floats, ModelTable
+from raceline.estimate.layout import GROUPS, Columns, Floats, ModelTable
 
 Ints = NDArray[np.int64]
 _CHUNK_CELLS = 400_000
@@ -65,8 +65,8 @@ class Shapes:
 class ShapeTimes:
     """Arrays of U x GROUPS, whole model on one device of a layer's cuts (before pipelines):
     seconds bound by compute and by memory in forward and backward, launches, model FLOPs with
-    causal attention counted as half, bytes kept for backward without recompute, and bytes that one
-    forward pass sends: all-reduced over tp, exchanged between experts, passed around cp's ring."""
+    causal attention counted as half, bytes kept for backward without recompute (`layer_bytes`, an
+    array of U: by one repeat of the fullest block of the body), and bytes that one forward pass sends: all-reduced over tp, exchanged between experts, passed around cp's ring."""
 
     forward_compute_s: Floats
     forward_memory_s: Floats
@@ -80,6 +80,7 @@ class ShapeTimes:
     saved_bytes: Floats
     scores_bytes: Floats
     largest_bytes: Floats
+    layer_bytes: Floats
     reduced_bytes: Floats
     routed_bytes: Floats
     ring_bytes: Floats
@@ -107,7 +108,7 @@ def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency:
     matmul = _matmuls(table, shapes, devices, efficiency)
     attention = _attentions(table.attention, shapes, devices, efficiency)
     traffic = _traffics(table.traffic, shapes, devices, efficiency)
-    saved, largest = _saved(table, shapes)
+    saved, largest, layer = _saved(table, shapes)
     return ShapeTimes(
         forward_compute_s=matmul.forward_compute + attention.forward,
         forward_memory_s=matmul.forward_memory + traffic.forward,
@@ -121,6 +122,7 @@ def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency:
         saved_bytes=saved,
         scores_bytes=attention.scores_bytes,
         largest_bytes=largest,
+        layer_bytes=layer + attention.layer_scores_bytes,
         **_sent(table, shapes),
     )
 
@@ -227,6 +229,7 @@ class _AttentionTimes:
     flops_forward: Floats
     flops_backward: Floats
     scores_bytes: Floats
+    layer_scores_bytes: Floats
 
 
 def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _AttentionTimes:
@@ -264,13 +267,15 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     forward = np.maximum(compute, cache_bytes * per_byte) + scores * per_byte
     element = shapes.activation_bytes[:, None]
     per_score = element * ops["score_copies"] + np.where(element < 4.0, 4.0 * ops["score_upcast"], 0.0)
-    kept = shapes.batch[:, None] * per_sample * kv * heads * ops.count * per_score
+    kept = shapes.batch[:, None] * per_sample * kv * heads * per_score * (1.0 - shapes.flash[:, None])
+    kept = kept * ops["backward"]
     return _AttentionTimes(
         forward @ groups,
         (forward * ops["backward"] * efficiency.attention_backward) @ groups,
         flops @ groups,
         (2.0 * flops * ops["backward"]) @ groups,
-        (kept * ops["backward"] * (1.0 - shapes.flash[:, None])) @ groups,
+        (kept * ops.count) @ groups,
+        _fullest(kept, ops),
     )
 
 
@@ -314,8 +319,9 @@ def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
     return total
 
 
-def _saved(table: ModelTable, shapes: Shapes) -> tuple[Floats, Floats]:
-    """Bytes kept for backward by group (without recompute), and the largest single tensor."""
+def _saved(table: ModelTable, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
+    """Bytes kept for backward by group (without recompute), the largest single tensor by group, and
+    what one repeat of the fullest block keeps."""
     ops = table.tensors
     rows = positions(ops.extents, shapes)
     width = np.where(ops["fixed_bytes"] > 0, ops["fixed_bytes"], shapes.activation_bytes[:, None])
@@ -327,6 +333,12 @@ def _saved(table: ModelTable, shapes: Shapes) -> tuple[Floats, Floats]:
     is_logits = (ops["width"] == table.classes) & (table.classes > 1)
     kept = np.where(is_logits, 0.0, kept)
     if not len(ops):
-        return np.zeros((len(shapes), 4)), np.zeros((len(shapes), 4))
+        return np.zeros((len(shapes), GROUPS)), np.zeros((len(shapes), GROUPS)), np.zeros(len(shapes))
     largest = np.max(np.where(is_logits, 0.0, single)[:, :, None] * groups[None], axis=1)
-    return (kept * ops.count) @ groups, largest
+    return (kept * ops.count) @ groups, largest, _fullest(kept, ops)
+
+
+def _fullest(kept: Floats, ops: Columns) -> Floats:
+    """The most that one repeat of a block of the body keeps (array of U)."""
+    by_block = ops.by_block()
+    return (kept @ by_block).max(axis=1) if by_block.shape[1] else np.zeros(len(kept))
