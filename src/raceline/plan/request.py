@@ -81,7 +81,7 @@ def training_job(request: PlanRequest) -> Job:
     method: Method = request.method or ("lora" if is_text and model.objective == "causal" else "pretrain")
     if request.method is None:
         assumed["method"] = method
-    seq_len = request.seq_len or (min(model.max_seq_len or 4096, 4096) if is_text else model.seq_len)
+    seq_len = request.seq_len or _usual_length(model)
     if request.seq_len is None and seq_len:
         assumed["seq_len"] = seq_len
     per_sample = seq_len if is_text else 0
@@ -100,6 +100,16 @@ def training_job(request: PlanRequest) -> Job:
         lora_rank=(request.lora_rank or DEFAULT_LORA_RANK) if is_adapter else None,
         assumed=assumed,
     )
+
+
+USUAL_LENGTH = 4096
+
+
+def _usual_length(model: Model) -> int:
+    """Tokens of a sample: the longest that the model was made for, at most USUAL_LENGTH."""
+    if model.unit != "token":
+        return model.seq_len
+    return min(model.max_seq_len or model.seq_len or USUAL_LENGTH, USUAL_LENGTH)
 
 
 def _samples(request: PlanRequest, per_sample: int, assumed: dict[str, object]) -> float:
