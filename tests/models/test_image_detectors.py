@@ -19,6 +19,7 @@ from raceline.present.errors import InputError
 SIZES = {
     "faster_rcnn_R_50_FPN_3x": 41.7, "ssd300-resnet50": 22.9, "ssd-resnet34": 20.0, "ssd-mobilenet-v1": 6.8,
     "yolov8l": 43.7, "yolov5n": 1.87, "yolov5s": 7.2, "yolov5m": 21.2, "yolov5l": 46.5, "yolov5x": 86.7,
+    "googlenet": 6.62, "squeezenet1_0": 1.248, "squeezenet1_1": 1.235, "mobilenet_v1": 4.23,
     "nnunet_3d_fullres": 31.2, "maskdino_r50": 52.0,
 }  # fmt: skip
 
@@ -81,6 +82,10 @@ def _build(config: dict[str, Any]) -> Model:
         ({"model_type": "mbconv", "stages": [[["ir", 1, 3, 0, 6, 24]]]}, "models.stage_wrong"),
         ({"model_type": "mbconv", "stages": [["ir"]]}, "models.stage_wrong"),
         ({"model_type": "mbconv", "stages": [7]}, "models.stage_wrong"),
+        ({"model_type": "branches", "blocks": [[1, [["conv", 0]]]]}, "models.step_wrong"),
+        ({"model_type": "branches", "blocks": [[1, [["split", []]]]]}, "models.step_wrong"),
+        ({"model_type": "branches", "blocks": [[1, [["run", "x"]]]]}, "models.step_wrong"),
+        ({"model_type": "branches", "blocks": "conv"}, "models.field_not_list"),
         ({"model_type": "ssd", "extras": [[1, 2]]}, "models.field_not_list"),
         ({"model_type": "ssd", "anchors": [4], "image_size": 1200}, "models.lists_differ"),
         ({"model_type": "plain_unet", "patch": [8, 8, 8, 8]}, "models.lists_differ"),

@@ -21,7 +21,6 @@ from raceline.models.fields import Fields
 from raceline.models.graph import Model
 from raceline.present.errors import InputError
 
-
 _MOST_ROWS = 64
 
 

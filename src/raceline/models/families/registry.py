@@ -52,6 +52,7 @@ _IMAGE_TYPES = {
     "clip:build": ("clip",),
     "convnext:build": ("convnext", "convnextv2"),
     "regnet:build": ("regnet",),
+    "branches:build": ("branches",),
     "chains:build_vgg": ("vgg",),
     "chains:build_densenet": ("densenet",),
     "swin:build": ("swin", "swinv2"),
