@@ -7,7 +7,7 @@ import msgspec
 from raceline.models import count
 from raceline.models.graph import Attention, Model
 from raceline.present.errors import Message, message
-from raceline.present.views import Cell, Column, Group, Heading, Quantity, Table, Text, View
+from raceline.present.views import Cell, Column, Group, Heading, Part, Quantity, Table, Text, View
 
 PRECISIONS = ("fp32", "bf16", "fp8", "int4")
 
@@ -113,9 +113,11 @@ def _view(result: Description) -> View:
             f"{result.parameters_active:,}",
         )
         rows.append(active)
-    weights = "  ".join(f"{name} {size / 2**30:,.2f}" for name, size in result.weight_bytes.items())
+    weights: list[Part] = ["bf16 ·"]
+    for name, size in result.weight_bytes.items():
+        weights += [name, Quantity(size, "bytes")] if name != "bf16" else []
     rows.append(
-        (message("models.label_weights"), Quantity(result.weight_bytes["bf16"], "bytes"), f"GiB: {weights}")
+        (message("models.label_weights"), Quantity(result.weight_bytes["bf16"], "bytes"), tuple(weights))
     )
     per = result.batch * max(result.seq_len if result.unit == "token" else 1, 1)
     unit = message(f"models.per_{result.unit}")

@@ -50,14 +50,15 @@ def step_of(call: Call) -> Step | None:
 
 
 _VIEW_NAMES = (
-    "view reshape _unsafe_view permute transpose t expand squeeze unsqueeze select slice split chunk "
-    "detach alias unbind narrow as_strided flatten unflatten split_with_sizes lift_fresh_copy "
-    "sym_size item _local_scalar_dense contiguous arange zeros ones full empty dropout movedim "
-    "view_as expand_as scalar_tensor empty_like zeros_like ones_like full_like numpy_T mT size "
-    "getitem new_zeros new_ones _assert_tensor_metadata sym_constrain_range_for_size set_ rand randn "
-    "unfold triu tril diagonal swapaxes adjoint to "
-)
-VIEWS = frozenset(_VIEW_NAMES.split())
+    "view", "reshape", "_unsafe_view", "permute", "transpose", "t", "expand", "squeeze", "unsqueeze",
+    "select", "slice", "split", "chunk", "detach", "alias", "unbind", "narrow", "as_strided", "flatten",
+    "unflatten", "split_with_sizes", "lift_fresh_copy", "sym_size", "item", "_local_scalar_dense",
+    "contiguous", "arange", "zeros", "ones", "full", "empty", "dropout", "movedim", "view_as", "expand_as",
+    "scalar_tensor", "empty_like", "zeros_like", "ones_like", "full_like", "numpy_T", "mT", "size",
+    "getitem", "new_zeros", "new_ones", "_assert_tensor_metadata", "sym_constrain_range_for_size", "set_",
+    "rand", "randn", "unfold", "triu", "tril", "diagonal", "swapaxes", "adjoint", "to",
+)  # fmt: skip
+VIEWS = frozenset(_VIEW_NAMES)
 """Operators that move nothing, or whose memory nobody counts."""
 
 
@@ -77,18 +78,18 @@ def _addmm(call: Call) -> Step:
 
 def _linear(call: Call) -> Step:
     weight = call.given(1)
-    turned = Value(weight.shape[::-1], weight.weight)
+    turned = Value(weight.shape[::-1], weight.weight, weight.name)
     return _product(call, call.given(0), turned, call.tensor(2, "bias"))
 
 
 def _product(call: Call, left: Value, right: Value, bias: Value | None = None) -> Step:
     if len(right.shape) == 1:
-        right = Value((*right.shape, 1), right.weight)
+        right = Value((*right.shape, 1), right.weight, right.name)
     if len(left.shape) == 1:
-        left = Value((1, *left.shape), left.weight)
+        left = Value((1, *left.shape), left.weight, left.name)
     if left.weight is not None and right.weight is None and len(left.shape) == 2:
         # weight times activations: the transposed product does the same work
-        left, right = Value(_turned(right.shape)), Value(left.shape[::-1], left.weight)
+        left, right = Value(_turned(right.shape), None, right.name), Value(left.shape[::-1], left.weight)
     return trace.product(call.path, left, right, call.batch, bias)
 
 
@@ -112,7 +113,7 @@ def _attention(call: Call) -> Step:
     has_bias = call.tensor(3, "attn_mask") is not None
     return trace.attention(
         call.path, call.given(0).shape, call.given(1).shape, call.given(2).shape, call.batch,
-        causal=causal is True, has_bias=has_bias,
+        causal=causal is True, has_bias=has_bias, named=(*(call.given(at) for at in range(3)), call.results[0]),
     )  # fmt: skip
 
 

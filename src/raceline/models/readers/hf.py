@@ -17,6 +17,7 @@ from raceline.present.errors import InputError, MissingExtraError
 
 COMPONENTS = ("transformer", "unet", "vae", "text_encoder", "text_encoder_2", "text_encoder_3")
 DOWNLOAD_TIMEOUT_S = 20.0
+LARGEST_CONFIG_BYTES = 8 * 2**20
 
 
 def read_config(path: Path | str, image_size: int | None = None) -> Model:
@@ -47,23 +48,51 @@ def read_folder(path: Path, image_size: int | None = None) -> Model:
     raise InputError("models.folder_without_config", field="model", given=str(path))
 
 
-def read_hub(name: str, image_size: int | None = None) -> Model:
-    """The model of ``hf:ORG/NAME``: its config alone is downloaded (extra `hub`)."""
+def read_hub(name: str, image_size: int | None = None, *, endpoint: str | None = None) -> Model:
+    """The model of ``hf:ORG/NAME``: its configs alone are downloaded (extra `hub`).
+
+    `endpoint`: another hub than huggingface_hub's own choice."""
+    config = _download(name, "config.json", endpoint)
+    if config is None:
+        config = _download(name, "model_index.json", endpoint)
+        if isinstance(config, Mapping):
+            parts = {
+                part: _download(name, f"{part}/config.json", endpoint)
+                for part in COMPONENTS
+                if part in config
+            }
+            config = {**config, **{part: found for part, found in parts.items() if found is not None}}
+    if config is None:
+        raise InputError("models.hub_without_config", field="model", given=name[:200])
+    return build(config, name, f"https://huggingface.co/{name}", image_size)
+
+
+def _download(name: str, file: str, endpoint: str | None) -> Any:
+    """A JSON file of a repository, None where the repository lacks it. Its size is asked for first."""
     try:
-        from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+        import huggingface_hub as hub
+        from huggingface_hub import errors
     except ImportError:
         raise MissingExtraError("models.extra_missing", extra="hub", package="huggingface_hub") from None
-    problem = ""
-    for file in ("config.json", "model_index.json"):
-        try:
-            path = hf_hub_download(name, file, etag_timeout=DOWNLOAD_TIMEOUT_S)
-        except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
-            problem = type(error).__name__
-            continue
-        model = build(load_json(Path(path)), name, f"https://huggingface.co/{name}", image_size)
-        return msgspec.structs.replace(model, name=name)
-    raise InputError("models.hub_unreachable", field="model", given=name, reason=problem)
+    try:
+        url = hub.hf_hub_url(name, file, endpoint=endpoint)
+        size_bytes = hub.get_hf_file_metadata(url, timeout=DOWNLOAD_TIMEOUT_S, endpoint=endpoint).size
+        if size_bytes is None or size_bytes > LARGEST_CONFIG_BYTES:
+            raise InputError("present.too_large", limit_mib=LARGEST_CONFIG_BYTES / 2**20)
+        path = hub.hf_hub_download(name, file, endpoint=endpoint, etag_timeout=DOWNLOAD_TIMEOUT_S)
+    except errors.EntryNotFoundError as error:
+        if isinstance(error, errors.LocalEntryNotFoundError):
+            raise _unreachable(name, error) from None
+        return None
+    except InputError:
+        raise
+    except Exception as error:  # the hub's clients raise errors of their HTTP library, which may change
+        raise _unreachable(name, error) from None
+    return load_json(Path(path))
+
+
+def _unreachable(name: str, error: Exception) -> InputError:
+    return InputError("models.hub_unreachable", field="model", given=name[:200], reason=type(error).__name__)
 
 
 def build(config: Any, name: str, source: str, image_size: int | None = None) -> Model:

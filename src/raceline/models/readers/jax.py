@@ -19,10 +19,11 @@ from raceline.present.errors import InputError, MissingExtraError
 
 _DEEPEST = 40
 _SILENT_NAMES = (
-    "reshape transpose broadcast_in_dim squeeze expand_dims slice convert_element_type iota concatenate copy "
-    "stop_gradient rev pad dynamic_slice split eq lt gt ge le ne and or not sign is_finite select_n"
-)
-_SILENT = frozenset(_SILENT_NAMES.split())
+    "reshape", "transpose", "broadcast_in_dim", "squeeze", "expand_dims", "slice", "convert_element_type",
+    "iota", "concatenate", "copy", "stop_gradient", "rev", "pad", "dynamic_slice", "split", "eq", "lt",
+    "gt", "ge", "le", "ne", "and", "or", "not", "sign", "is_finite", "select_n",
+)  # fmt: skip
+_SILENT = frozenset(_SILENT_NAMES)
 _SAME_WEIGHT = frozenset(("reshape", "transpose", "squeeze", "expand_dims", "convert_element_type", "copy"))
 
 
@@ -38,7 +39,7 @@ def read(reference: str, image_size: int | None = None) -> Model:
         apply, parameters, inputs = _parts(made, reference)
         steps, weights = _traced(apply, parameters, inputs)
         length = _tokens(inputs)
-        notes: tuple[str, ...] = ("models.kept_unknown",)
+        notes: tuple[str, ...] = ("models.kept_assumed",)
         if length:
             try:
                 more, _ = _traced(apply, parameters, [_longer(item, length) for item in inputs])
@@ -151,7 +152,10 @@ def _inner(equation: Any) -> Any:
 
 def _value(variable: Any, known: dict[Any, str]) -> Value:
     shape = tuple(int(size) for size in getattr(variable.aval, "shape", ()))
-    return Value(shape, None if hasattr(variable, "val") else known.get(variable))
+    if hasattr(variable, "val"):
+        return Value(shape)
+    is_float = "float" in str(getattr(variable.aval, "dtype", ""))
+    return Value(shape, known.get(variable), str(id(variable)) if is_float else "")
 
 
 def _step(equation: Any, known: dict[Any, str], batch: int) -> Step | None:
@@ -191,14 +195,19 @@ def _product(equation: Any, left: Value, right: Value, path: str, batch: int) ->
     m = left.elements() // max(k * copies, 1)
     n = right.elements() // max(k * copies, 1)
     stacked = (copies,) if left_batch else ()
-    return trace.product(path, Value((*stacked, m, k)), Value((*stacked, k, n), right.weight), batch)
+    return trace.product(
+        path,
+        Value((*stacked, m, k), None, left.name),
+        Value((*stacked, k, n), right.weight, right.name),
+        batch,
+    )
 
 
 def _convolution(equation: Any, given: Value, weight: Value, out: Value, path: str, batch: int) -> Step:
     """A convolution with its dimensions turned to channels first."""
     numbers = equation.params["dimension_numbers"]
     turned = [
-        Value(tuple(value.shape[at] for at in order), value.weight)
+        Value(tuple(value.shape[at] for at in order), value.weight, value.name)
         for value, order in ((given, numbers.lhs_spec), (weight, numbers.rhs_spec), (out, numbers.out_spec))
     ]
     groups = equation.params.get("feature_group_count", 1)

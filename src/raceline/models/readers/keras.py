@@ -64,9 +64,9 @@ def _model(config: Any, path: Path, image_size: int | None) -> Model:
     weights = {name: size for step in steps for name, size in step.weights.items()}
     side = (shape[1] or image_size) if len(shape) == 4 else None
     notes = (
-        ("models.kept_unknown",)
+        ("models.kept_assumed",)
         if not length or shape[1] is None
-        else ("models.kept_unknown", "models.length_fixed")
+        else ("models.kept_assumed", "models.length_fixed")
     )
     model = trace.model_of(
         steps, weights, name=path.stem, architecture="Keras", source=str(path), seq_len=length,
@@ -117,7 +117,9 @@ def _steps(layers: list[Layer], tokens: int, image_size: int | None) -> list[Ste
     for layer in layers:
         for step in _step(layer, tokens, image_size):
             rows = step.op.rows.scaled(layer.uses)
-            steps.append(msgspec.structs.replace(step, op=msgspec.structs.replace(step.op, rows=rows)))
+            op = msgspec.structs.replace(step.op, rows=rows)
+            kept = step.kept or trace.input_of(op, f"{step.path}/{len(steps)}")
+            steps.append(msgspec.structs.replace(step, op=op, kept=kept))
     return steps
 
 
@@ -329,18 +331,21 @@ for _dimensions in (1, 2, 3):
     _RULES[f"SeparableConv{_dimensions}D"] = _convolution(_dimensions, "separable")
 
 _NO_WORK_NAMES = (
-    "InputLayer Flatten Reshape Permute Dropout SpatialDropout1D SpatialDropout2D RepeatVector Masking "
-    "GaussianNoise GaussianDropout ActivityRegularization Lambda Identity RandomFlip RandomRotation "
-    "RandomZoom RandomCrop RandomContrast RandomTranslation Rescaling Resizing CenterCrop "
-    "TextVectorization StringLookup IntegerLookup"
-)
+    "InputLayer", "Flatten", "Reshape", "Permute", "Dropout", "SpatialDropout1D", "SpatialDropout2D",
+    "RepeatVector", "Masking", "GaussianNoise", "GaussianDropout", "ActivityRegularization", "Lambda",
+    "Identity", "RandomFlip", "RandomRotation", "RandomZoom", "RandomCrop", "RandomContrast",
+    "RandomTranslation", "Rescaling", "Resizing", "CenterCrop", "TextVectorization", "StringLookup",
+    "IntegerLookup",
+)  # fmt: skip
 # Lambda holds code of the file's author: it isn't run, and has no weights.
-_WITHOUT_WORK = frozenset(_NO_WORK_NAMES.split())
+_WITHOUT_WORK = frozenset(_NO_WORK_NAMES)
 _PLAIN_NAMES = (
-    "Activation ReLU LeakyReLU ELU Softmax Add Subtract Multiply Average Maximum Minimum Concatenate Dot "
-    "MaxPooling1D MaxPooling2D MaxPooling3D AveragePooling1D AveragePooling2D AveragePooling3D "
-    "GlobalAveragePooling1D GlobalAveragePooling2D GlobalAveragePooling3D GlobalMaxPooling1D "
-    "GlobalMaxPooling2D GlobalMaxPooling3D ZeroPadding1D ZeroPadding2D ZeroPadding3D Cropping1D Cropping2D "
-    "Cropping3D UpSampling1D UpSampling2D UpSampling3D UnitNormalization Normalization Attention"
-)
-_PLAIN = frozenset(_PLAIN_NAMES.split())
+    "Activation", "ReLU", "LeakyReLU", "ELU", "Softmax", "Add", "Subtract", "Multiply", "Average",
+    "Maximum", "Minimum", "Concatenate", "Dot", "MaxPooling1D", "MaxPooling2D", "MaxPooling3D",
+    "AveragePooling1D", "AveragePooling2D", "AveragePooling3D", "GlobalAveragePooling1D",
+    "GlobalAveragePooling2D", "GlobalAveragePooling3D", "GlobalMaxPooling1D", "GlobalMaxPooling2D",
+    "GlobalMaxPooling3D", "ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Cropping1D", "Cropping2D",
+    "Cropping3D", "UpSampling1D", "UpSampling2D", "UpSampling3D", "UnitNormalization", "Normalization",
+    "Attention",
+)  # fmt: skip
+_PLAIN = frozenset(_PLAIN_NAMES)

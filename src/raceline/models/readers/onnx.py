@@ -18,10 +18,11 @@ DEFAULT_TOKENS = 128
 DEFAULT_IMAGE_SIZE = 224
 _WHOLE = (6, 7)
 _SILENT_NAMES = (
-    "Reshape Transpose Unsqueeze Squeeze Flatten Shape Constant ConstantOfShape Identity Cast Expand "
-    "Range Slice Split Dropout DequantizeLinear QuantizeLinear Gather Where Equal Concat "
-)
-_SILENT = frozenset(_SILENT_NAMES.split())  # fmt: skip
+    "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Shape", "Constant", "ConstantOfShape",
+    "Identity", "Cast", "Expand", "Range", "Slice", "Split", "Dropout", "DequantizeLinear",
+    "QuantizeLinear", "Gather", "Where", "Equal", "Concat",
+)  # fmt: skip
+_SILENT = frozenset(_SILENT_NAMES)  # fmt: skip
 
 
 def read(reference: str, image_size: int | None = None) -> Model:
@@ -57,7 +58,7 @@ def _model(graph: Graph, path: Path, image_size: int | None) -> Model:
     batch = first[0] if first else 1
     steps = _steps(graph, shapes, weights, batch)
     length = _sequence(graph, shapes)
-    notes: tuple[str, ...] = ("models.kept_unknown",)
+    notes: tuple[str, ...] = ("models.kept_assumed",)
     if length and _is_symbolic(graph):
         longer = _input_shapes(graph, 2 * DEFAULT_TOKENS, image_size or DEFAULT_IMAGE_SIZE)
         steps = trace.grow(steps, _steps(graph, longer, weights, batch), (length, 2 * length))
@@ -115,6 +116,7 @@ def _steps(
         is_weight = name if name in weights else None
         known[name] = Known(constant.shape, constant.values, is_weight, constant.precision is None)
     steps: list[Step] = []
+    bases: dict[str, str] = {}
     for node in graph.nodes:
         if node.operator == "Constant":
             value = node.attributes.get("value")
@@ -126,7 +128,11 @@ def _steps(
         given = [known[name] for name in node.inputs if name]
         results = infer(node, given, _stated(graph, node, shapes))
         known.update({name: result for name, result in zip(node.outputs, results, strict=False) if name})
-        step = _step(node, [known.get(name) for name in node.inputs], results, batch)
+        if node.operator in _SAME_STORAGE:
+            bases |= dict.fromkeys(node.outputs, bases.get(node.inputs[0], node.inputs[0]))
+        values = [_value(known.get(name), bases.get(name, name)) for name in node.inputs]
+        out = Value(results[0].shape, None, node.outputs[0])
+        step = _step(node, values, bool(given) and given[0].is_whole, out, batch)
         if step is not None:
             steps.append(step)
         if len(steps) > trace.MOST_STEPS:
@@ -152,21 +158,22 @@ def _stated(graph: Graph, node: Node, shapes: dict[str, Any]) -> tuple[int, ...]
     return tuple(sizes) if len(sizes) == len(port.dimensions) else None
 
 
-def _value(known: Known | None) -> Value | None:
-    return None if known is None else Value(known.shape, known.weight)
+def _value(known: Known | None, name: str) -> Value | None:
+    if known is None:
+        return None
+    is_activation = not known.weight and not known.is_whole and known.content is None
+    return Value(known.shape, known.weight, name if is_activation else "")
 
 
-def _step(node: Node, given: list[Known | None], results: list[Known], batch: int) -> Step | None:
+def _step(node: Node, values: list[Value | None], is_whole: bool, out: Value, batch: int) -> Step | None:
     path = node.path or "model"
-    values = [_value(known) for known in given]
-    out = Value(results[0].shape)
     first = values[0] if values and values[0] is not None else Value(())
     second = values[1] if len(values) > 1 and values[1] is not None else Value(())
     third = values[2] if len(values) > 2 else None
     if node.operator == "MatMul":
         return trace.product(path, first, _matrix(second), batch)
     if node.operator == "Gemm":
-        left = Value(first.shape[::-1]) if node.attributes.get("transA") else first
+        left = Value(first.shape[::-1], first.weight, first.name) if node.attributes.get("transA") else first
         turned = Value(second.shape[::-1], second.weight) if node.attributes.get("transB") else second
         return trace.product(path, left, turned, batch, third)
     if node.operator in ("Conv", "ConvTranspose"):
@@ -183,12 +190,13 @@ def _step(node: Node, given: list[Known | None], results: list[Known], batch: in
         return _attention(node, path, first, second, third, batch)
     if node.operator in ("LSTM", "GRU"):
         return _recurrent(node, path, [value for value in values if value is not None], out, batch)
-    if node.operator in _SILENT or (given and given[0] is not None and given[0].is_whole):
+    if node.operator in _SILENT or is_whole:
         return None
     tensors = [value for value in values if value is not None and value.shape]
     return trace.elementwise(path, node.operator.lower(), tensors, out, batch)
 
 
+_SAME_STORAGE = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Identity", "Split", "Expand")
 _NORMS = {
     "BatchNormalization": "batch", "LayerNormalization": "layer", "GroupNormalization": "group",
     "InstanceNormalization": "group", "SimplifiedLayerNormalization": "rms", "RMSNormalization": "rms",
@@ -196,7 +204,7 @@ _NORMS = {
 
 
 def _matrix(value: Value) -> Value:
-    return Value((*value.shape, 1), value.weight) if len(value.shape) == 1 else value
+    return Value((*value.shape, 1), value.weight, value.name) if len(value.shape) == 1 else value
 
 
 def _attention(node: Node, path: str, query: Value, key: Value, value: Value, batch: int) -> Step:
@@ -208,7 +216,9 @@ def _attention(node: Node, path: str, query: Value, key: Value, value: Value, ba
         for shape, count in ((query.shape, heads), (key.shape, kv_heads), (value.shape, kv_heads))
     ]
     causal = bool(node.attributes.get("is_causal") or node.operator == "GroupQueryAttention")
-    return trace.attention(path, split[0], split[1], split[2], batch, causal=causal)
+    return trace.attention(
+        path, split[0], split[1], split[2], batch, causal=causal, named=(query, key, value)
+    )
 
 
 def _recurrent(node: Node, path: str, values: list[Value], out: Value, batch: int) -> Step:

@@ -286,16 +286,20 @@ _RULES |= dict.fromkeys(
     ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd", "ArgMax", "ArgMin"],
     _reduce,
 )
-_BROADCAST_NAMES = "Add Sub Mul Div Pow Where Equal Greater Less And Or Max Min Mod PRelu "
-_RULES |= dict.fromkeys(_BROADCAST_NAMES.split(), _elementwise)
+_BROADCAST_NAMES = (
+    "Add", "Sub", "Mul", "Div", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or", "Max", "Min",
+    "Mod", "PRelu",
+)  # fmt: skip
+_RULES |= dict.fromkeys(_BROADCAST_NAMES, _elementwise)
 _SAME_SHAPE_NAMES = (
-    "Relu Gelu Sigmoid Tanh Erf Sqrt Exp Log Neg Abs Cast Identity Softmax LogSoftmax Clip LeakyRelu "
-    "Elu Selu HardSwish HardSigmoid Softplus Sin Cos Reciprocal Not Dropout BatchNormalization "
-    "LayerNormalization GroupNormalization InstanceNormalization SimplifiedLayerNormalization "
-    "RMSNormalization DequantizeLinear QuantizeLinear Swish Mish Trilu ScatterND Floor Ceil Round "
-    "Sign IsNaN "
-)
-_RULES |= dict.fromkeys(_SAME_SHAPE_NAMES.split(), _first)
+    "Relu", "Gelu", "Sigmoid", "Tanh", "Erf", "Sqrt", "Exp", "Log", "Neg", "Abs", "Cast", "Identity",
+    "Softmax", "LogSoftmax", "Clip", "LeakyRelu", "Elu", "Selu", "HardSwish", "HardSigmoid", "Softplus",
+    "Sin", "Cos", "Reciprocal", "Not", "Dropout", "BatchNormalization", "LayerNormalization",
+    "GroupNormalization", "InstanceNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
+    "DequantizeLinear", "QuantizeLinear", "Swish", "Mish", "Trilu", "ScatterND", "Floor", "Ceil", "Round",
+    "Sign", "IsNaN",
+)  # fmt: skip
+_RULES |= dict.fromkeys(_SAME_SHAPE_NAMES, _first)
 
 _ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Max": np.maximum, "Min": np.minimum,

@@ -20,6 +20,9 @@ from raceline.models.readers.trace import Step, Value
 from raceline.present.documents import load_json
 from raceline.present.errors import InputError
 
+# ScalarType of the schema: half, float, double, bfloat16 and the 8-bit formats
+_FLOATS = (6, 7, 8, 13, 29, 30)
+_COPIES = ("contiguous", "dropout")
 _OLD = "serialized_exported_program.json"
 _WEIGHTS = "data/weights/model_weights_config.json"
 
@@ -64,6 +67,11 @@ class Program:
             elif "user_input" in item and "as_tensor" in item["user_input"].get("arg", {}):
                 self.inputs.append(item["user_input"]["arg"]["as_tensor"]["name"])
         self.symbols: dict[str, int] = {}
+        # views share the storage of their base
+        self.bases: dict[str, str] = {}
+        # whole numbers (indices, masks) need no gradient
+        tensors = self.graph["tensor_values"]
+        self.silent = {name for name, tensor in tensors.items() if tensor.get("dtype") not in _FLOATS}
 
     def model(self, path: Path) -> Model:
         """The op graph; the second dimension of whole-number inputs is the sequence."""
@@ -78,9 +86,9 @@ class Program:
             steps = trace.grow(steps, list(self.steps(batch)), (shape[1], 2 * shape[1]))
             self.symbols = {}
         notes = (
-            ("models.kept_unknown",)
+            ("models.kept_assumed",)
             if is_tokens and symbol
-            else ("models.kept_unknown", "models.length_fixed")
+            else ("models.kept_assumed", "models.length_fixed")
         )
         return trace.model_of(
             steps,
@@ -94,6 +102,7 @@ class Program:
     def steps(self, batch: int) -> Iterator[Step]:
         """One step a call that moves data."""
         turned: dict[str, str] = {}
+        self.bases = {}
         found = []
         for node in self.graph["nodes"][: trace.MOST_STEPS]:
             name = node["target"].removeprefix("torch.ops.aten.").partition(".")[0]
@@ -101,6 +110,8 @@ class Program:
             results = [tensor for item in node["outputs"] for tensor in self._results(item)]
             if name in VIEWS and arguments and isinstance(arguments[0], Value) and arguments[0].weight:
                 turned |= dict.fromkeys(results, arguments[0].weight)
+            if name in VIEWS and name not in _COPIES and arguments and isinstance(arguments[0], Value):
+                self.bases |= dict.fromkeys(results, arguments[0].name)
             call = Call(
                 name=name, arguments=tuple(self._positional(node, arguments)),
                 named={item["name"]: value for item, value in zip(node["inputs"], arguments, strict=True)},
@@ -133,7 +144,8 @@ class Program:
     def value(self, name: str, turned: dict[str, str] | None = None) -> Value:
         """The tensor of this name with its sizes."""
         shape = self.shape(self.graph["tensor_values"][name])
-        return Value(shape, self.parameters.get(name) or (turned or {}).get(name))
+        weight = self.parameters.get(name) or (turned or {}).get(name)
+        return Value(shape, weight, "" if name in self.silent else self.bases.get(name, name))
 
     def shape(self, tensor: Any) -> tuple[int, ...]:
         """Its sizes, symbols at their hints or at what `symbols` sets."""

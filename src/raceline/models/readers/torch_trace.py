@@ -5,9 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 from raceline.models.graph import Convolution, Embedding, Matmul
 from raceline.models.readers.aten import VIEWS, Call, step_of
@@ -15,32 +12,32 @@ from raceline.models.readers.trace import MOST_STEPS, Kept, Step, Value
 from raceline.present.errors import InputError
 
 # Operators whose gradient needs their result; of the others only statistics (further results) are kept.
-_NEED_RESULT = frozenset(
-    ("relu", "sigmoid", "tanh", "softmax", "_softmax", "_log_softmax", "exp", "sqrt", "rsqrt", "reciprocal")
-)
-_ELEMENTS = {torch.float32: "fp32", torch.int64: "int64", torch.bool: "byte", torch.uint8: "byte"}
+_NEED_RESULT = (
+    "relu", "sigmoid", "tanh", "softmax", "_softmax", "_log_softmax", "exp", "sqrt", "rsqrt", "reciprocal",
+)  # fmt: skip
+_ELEMENTS = {"torch.float32": "fp32", "torch.int64": "int64", "torch.bool": "byte", "torch.uint8": "byte"}
 
 
 class Recorder:
     """The steps of one forward pass. Run it inside `recording`."""
 
-    def __init__(self, module: torch.nn.Module, batch: int) -> None:
+    def __init__(self, module: Any, batch: int) -> None:
         self.batch = batch
         self.steps: list[Step] = []
         self.path: list[str] = [""]
         self.muted = False
         # storages must stay alive, or their addresses would name other tensors
         self.alive: list[Any] = []
-        self.pending: list[torch.Tensor] = []
+        self.pending: list[Any] = []
         # where each kept storage stands: the index of the step that needs it first
         self.kept_at: dict[int, int] = {}
         self.results: set[int] = set()
         self.names = {id(child): name for name, child in module.named_modules()}
         self.parameters = {_key(value): name for name, value in module.named_parameters()}
         self.buffers = {_key(value) for value in module.buffers()}
-        self.default = next((value.dtype for value in module.parameters()), torch.float32)
+        self.default = next((value.dtype for value in module.parameters()), None)
 
-    def enter(self, module: torch.nn.Module, *_: Any) -> None:
+    def enter(self, module: Any, *_: Any) -> None:
         """A module starts: what follows stands under its path."""
         self.path.append(self.names.get(id(module), self.path[-1]))
 
@@ -48,17 +45,17 @@ class Recorder:
         """A module has ended."""
         self.path.pop()
 
-    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+    def keep(self, tensor: Any) -> Any:
         """Autograd keeps a tensor: for the call that it is about to make, or for the last one."""
-        if not self.muted and isinstance(tensor, torch.Tensor):
+        if not self.muted and _is_tensor(tensor):
             self.pending.append(tensor)
         return tensor
 
     def note(self, name: str, arguments: Any, named: dict[str, Any], result: Any) -> None:
         """An operator was called."""
-        results = [item for item in tree_flatten(result)[0] if isinstance(item, torch.Tensor)]
+        results = [item for item in _flat(result) if _is_tensor(item)]
         self.alive.extend(results)
-        sources = {_key(item) for item in tree_flatten(arguments)[0] if isinstance(item, torch.Tensor)}
+        sources = {_key(item) for item in _flat(arguments) if _is_tensor(item)}
         if name in VIEWS or not results or (_key(results[0]) in sources and not name.endswith("_")):
             return
         call = Call(
@@ -92,7 +89,7 @@ class Recorder:
         waiting, self.pending = self.pending, []
         self._attach(waiting)
 
-    def _attach(self, tensors: list[torch.Tensor]) -> None:
+    def _attach(self, tensors: list[Any]) -> None:
         if not self.steps:
             return
         last = self.steps[-1]
@@ -100,11 +97,11 @@ class Recorder:
         if kept:
             self.steps[-1] = msgspec.structs.replace(last, kept=(*last.kept, *kept))
 
-    def add_kept(self, tensors: list[torch.Tensor]) -> None:
+    def add_kept(self, tensors: list[Any]) -> None:
         """Let the last step keep these, as a fused kernel does."""
         self._attach(tensors)
 
-    def _kept(self, tensor: torch.Tensor, for_weight: bool) -> Kept | None:
+    def _kept(self, tensor: Any, for_weight: bool) -> Kept | None:
         key = _key(tensor)
         if key in self.parameters or key in self.buffers or not tensor.numel():
             return None
@@ -115,7 +112,9 @@ class Recorder:
         self.kept_at[key] = len(self.steps) - 1
         self.alive.append(tensor)
         elements = tensor.untyped_storage().nbytes() / tensor.element_size()
-        element = "activation" if tensor.dtype == self.default else _ELEMENTS.get(tensor.dtype, "activation")
+        element = (
+            "activation" if tensor.dtype == self.default else _ELEMENTS.get(str(tensor.dtype), "activation")
+        )
         width = tensor.shape[-1] if tensor.ndim else 1
         share = elements / self.batch if elements >= self.batch else elements
         return Kept(str(key), share, width, element, for_weight)  # type: ignore[arg-type]
@@ -131,7 +130,7 @@ class Recorder:
         self.steps[index] = msgspec.structs.replace(step, kept=kept)
 
     def _values(self, item: Any) -> Any:
-        if isinstance(item, torch.Tensor):
+        if _is_tensor(item):
             return Value(tuple(int(size) for size in item.shape), self.parameters.get(_key(item)))
         if isinstance(item, (list, tuple)):
             return [self._values(inner) for inner in item]
@@ -143,24 +142,41 @@ def _is_for_weight(step: Step) -> bool:
     return bool(step.weights) and isinstance(step.op, (Matmul, Convolution, Embedding))
 
 
-def _key(tensor: torch.Tensor) -> int:
+def _key(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-class _Operators(TorchDispatchMode):  # type: ignore[misc]
-    def __init__(self, recorder: Recorder) -> None:
-        super().__init__()
-        self.recorder = recorder
+def _is_tensor(item: Any) -> bool:
+    import torch
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if not self.recorder.muted:
-            self.recorder.note(func.overloadpacket.__name__, args, kwargs or {}, result)
-        return result
+    return isinstance(item, torch.Tensor)
+
+
+def _flat(values: Any) -> list[Any]:
+    """The leaves of nested lists, tuples and mappings, in order."""
+    from torch.utils._pytree import tree_flatten
+
+    return list(tree_flatten(values)[0])
+
+
+def _operators(recorder: Recorder) -> Any:
+    """A mode that notes every operator. The class needs PyTorch, so it is made where it is used."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Operators(TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = func(*args, **(kwargs or {}))
+            if not recorder.muted:
+                recorder.note(func.overloadpacket.__name__, args, kwargs or {}, result)
+            return result
+
+    return Operators()
 
 
 def _attention_taken_whole(recorder: Recorder, original: Any) -> Any:
     """Fused attention as one call that keeps what a fused kernel keeps, before PyTorch takes it apart."""
+
+    import torch
 
     def attention(query: Any, key: Any, value: Any, *rest: Any, **named: Any) -> Any:
         recorder.muted = True
@@ -180,11 +196,11 @@ def _attention_taken_whole(recorder: Recorder, original: Any) -> Any:
     return attention
 
 
-def record(
-    module: torch.nn.Module, arguments: tuple[Any, ...], named: dict[str, Any], batch: int
-) -> list[Step]:
+def record(module: Any, arguments: tuple[Any, ...], named: dict[str, Any], batch: int) -> list[Step]:
     """The steps of ``module(*arguments, **named)``."""
     recorder = Recorder(module, batch)
+    import torch
+
     before = torch.nn.modules.module.register_module_forward_pre_hook(recorder.enter)
     after = torch.nn.modules.module.register_module_forward_hook(recorder.leave)
     hooks = torch.autograd.graph.saved_tensors_hooks(recorder.keep, lambda tensor: tensor)
@@ -192,7 +208,7 @@ def record(
     original = functional.scaled_dot_product_attention
     functional.scaled_dot_product_attention = _attention_taken_whole(recorder, original)
     try:
-        with torch.enable_grad(), hooks, _Operators(recorder):
+        with torch.enable_grad(), hooks, _operators(recorder):
             module(*arguments, **named)
     finally:
         functional.scaled_dot_product_attention = original

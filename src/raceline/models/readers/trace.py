@@ -35,10 +35,12 @@ MOST_STEPS = 200_000
 
 
 class Value(msgspec.Struct, frozen=True):
-    """A tensor in a program. `weight`: the parameter that it is (or is a view of)."""
+    """A tensor in a program. `weight`: the parameter that it is (or is a view of). `name` identifies an
+    activation in a program that says which tensors its calls share (views have the name of their base)."""
 
     shape: Shape
     weight: str | None = None
+    name: str = ""
 
     def elements(self) -> int:
         """How many elements it has."""
@@ -66,6 +68,68 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     groups: float = 1.0
 
 
+# What PyTorch's gradients need of elementwise operators: their result, or their inputs; the rest need neither.
+_NEED_RESULT = frozenset(
+    ("relu", "sigmoid", "tanh", "softmax", "log_softmax", "logsoftmax", "exp", "sqrt", "rsqrt", "logistic")
+)
+_NEED_NOTHING = frozenset(
+    (
+        "add",
+        "sub",
+        "neg",
+        "sum",
+        "mean",
+        "reducemean",
+        "reducesum",
+        "reduce_sum",
+        "globalaveragepool",
+        "adaptive_avg_pool2d",
+        "avg_pool2d",
+        "averagepool",
+        "concat",
+        "cat",
+        "averagepooling2d",
+        "add_any",
+        "mean.dim",
+        "reduce_max",
+        "globalaveragepooling2d",
+        "upsample",
+        "resize",
+        "masked_fill",
+        "where",
+    )
+)
+
+
+def _kept_of(values: Sequence[Value | None], batch: int, for_weight: bool = False) -> tuple[Kept, ...]:
+    """The named activations among the values."""
+    return tuple(
+        Kept(
+            value.name, value.elements() / batch, value.shape[-1] if value.shape else 1, for_weight=for_weight
+        )
+        for value in values
+        if value is not None and value.name and not value.weight
+    )
+
+
+def input_of(op: AnyOp, key: str) -> tuple[Kept, ...]:
+    """What an op keeps where the program doesn't name its tensors: its input, once."""
+    rows = op.rows.fixed
+    if isinstance(op, Matmul):
+        return (Kept(key, rows * op.k, op.k, for_weight=True),)
+    if isinstance(op, Convolution):
+        return (Kept(key, rows * op.input_elements, max(op.input_elements, 1.0), for_weight=True),)
+    if isinstance(op, Norm):
+        return (Kept(key, rows * op.width, op.width),)
+    if isinstance(op, Elementwise) and op.name not in _NEED_NOTHING:
+        return (Kept(key, rows * op.writes, op.writes),)
+    if isinstance(op, Attention):
+        keys = op.kv_rows.fixed * op.kv_heads * (op.head_dim + op.value_dim)
+        queries = rows * op.heads * (op.head_dim + op.value_dim)
+        return (Kept(key, keys + queries, op.heads * op.head_dim),)
+    return ()
+
+
 def _weights(*values: Value | None) -> dict[str, int]:
     return {value.weight: value.elements() for value in values if value is not None and value.weight}
 
@@ -77,10 +141,12 @@ def product(path: str, left: Value, right: Value, batch: int, bias: Value | None
     copies = math.prod(right.shape[:-2])
     if right.weight is None:
         op = Matmul(name="product", rows=fixed(rows), k=k, n=n, tied=True, quantisable=False)
-        return Step(path=path, op=op, weights=_weights(left, bias), groups=copies / batch)
+        kept = _kept_of((left, right), batch)
+        return Step(path=path, op=op, weights=_weights(left, bias), groups=copies / batch, kept=kept)
     is_bias = bias is not None and bias.weight is not None and bias.elements() == n
     op = Matmul(name="matmul", rows=fixed(rows), k=k, n=n, bias=is_bias, experts=copies)
-    return Step(path=path, op=op, weights=_weights(left, right, bias))
+    kept = _kept_of((left,), batch, for_weight=True)
+    return Step(path=path, op=op, weights=_weights(left, right, bias), kept=kept)
 
 
 def convolution(
@@ -100,13 +166,15 @@ def convolution(
         name="convolution", rows=fixed(rows), k=k, n=n, groups=groups, bias=has_bias,
         input_elements=given.elements() / batch / max(rows, 1),
     )  # fmt: skip
-    return Step(path=path, op=op, weights=_weights(weight, bias))
+    kept = _kept_of((given,), batch, for_weight=True)
+    return Step(path=path, op=op, weights=_weights(weight, bias), kept=kept)
 
 
 def attention(
-    path: str, query: Shape, key: Shape, value: Shape, batch: int, *, causal: bool, has_bias: bool = False
-) -> Step:
-    """Fused attention over [batch, heads, positions, size]."""
+    path: str, query: Shape, key: Shape, value: Shape, batch: int, *, causal: bool, has_bias: bool = False,
+    named: Sequence[Value] = (),
+) -> Step:  # fmt: skip
+    """Fused attention over [batch, heads, positions, size]. `named`: the values q, k, v and the result."""
     sizes = query[-1], value[-1]
     heads = math.prod(query[:-2]) // batch
     kv_heads = max(math.prod(key[:-2]) // batch, 1)
@@ -116,7 +184,7 @@ def attention(
         head_dim=sizes[0], value_dim=sizes[1], causal=causal, has_bias=has_bias,
         cache_width=kv_heads * sum(sizes) if causal else 0,
     )  # fmt: skip
-    return Step(path=path, op=op)
+    return Step(path=path, op=op, kept=_kept_of(named, batch))
 
 
 def norm(
@@ -129,7 +197,7 @@ def norm(
         name="norm", style=style, width=width, weight=weight is not None, bias=bias is not None,
         rows=fixed(given.elements() / max(width, 1) / batch),
     )  # fmt: skip
-    return Step(path=path, op=op, weights=_weights(weight, bias))
+    return Step(path=path, op=op, weights=_weights(weight, bias), kept=_kept_of((given,), batch))
 
 
 def embedding(path: str, table: Value, index: Value, batch: int) -> Step:
@@ -145,7 +213,8 @@ def elementwise(path: str, name: str, given: Sequence[Value], out: Value, batch:
     rows = out.elements() / max(width, 1) / batch
     reads = sum(value.elements() for value in given) / batch / max(rows, 1e-9)
     op = Elementwise(name=name, rows=fixed(rows), reads=float(reads), writes=float(width))
-    return Step(path=path, op=op, weights=_weights(*given))
+    kept = _kept_of((out,) if name in _NEED_RESULT else () if name in _NEED_NOTHING else given, batch)
+    return Step(path=path, op=op, weights=_weights(*given), kept=kept)
 
 
 def fuse_attention(steps: Sequence[Step]) -> list[Step]:
@@ -218,7 +287,9 @@ def _fused(steps: Sequence[Step]) -> Step:
         name="attention", rows=fixed(sizes.positions), kv_rows=fixed(sizes.keys), heads=heads, kv_heads=heads,
         head_dim=sizes.size, value_dim=sizes.value_size, causal=False,
     )  # fmt: skip
-    kept = tuple(item for step in steps for item in step.kept if item.elements != scores)
+    kept = tuple(
+        item for step in (steps[0], steps[-1], *steps[1:-1]) for item in step.kept if item.elements != scores
+    )
     weights = {name: size for step in steps for name, size in step.weights.items()}
     return Step(path=steps[0].path, op=op, kept=kept, weights=weights)
 
@@ -256,7 +327,7 @@ def model_of(
     """The model of a trace. `parameters`: elements of every parameter of the program by name; those that
     no step uses are counted too. `seq_len`: the traced length, where rows grow with it."""
     counted: set[str] = set()
-    placed = [item for step in steps for item in _placed(step, counted, seq_len)]
+    placed = [item for step in _kept_once(steps) for item in _placed(step, counted, seq_len)]
     left = sum(size for key, size in parameters.items() if key not in counted)
     if left:
         rest = Elementwise(name="unused", reads=0.0, writes=0.0, parameters=left)
@@ -270,6 +341,21 @@ def model_of(
         hidden=max((item.op.width for item in placed if isinstance(item.op, Embedding)), default=0),
         layers=sum(isinstance(item.op, Attention) for item in placed),
     )  # fmt: skip
+
+
+def _kept_once(steps: Sequence[Step]) -> list[Step]:
+    """Each kept tensor stands with the first step that keeps it, for the strongest of its reasons."""
+    always = {item.key for step in steps for item in step.kept if not item.for_weight}
+    seen: set[str] = set()
+    result = []
+    for step in steps:
+        kept = []
+        for item in step.kept:
+            if item.key not in seen:
+                seen.add(item.key)
+                kept.append(msgspec.structs.replace(item, for_weight=item.key not in always))
+        result.append(msgspec.structs.replace(step, kept=tuple(kept)))
+    return result
 
 
 def _placed(step: Step, counted: set[str], seq_len: int | None) -> list[Placed]:
