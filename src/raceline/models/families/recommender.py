@@ -15,7 +15,7 @@ Tables are sharded over all devices (`Embedding.sharded_table`), so that lookups
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 

@@ -11,15 +11,21 @@ from raceline.models.families.layers import Heads, Part, elementwise, join, line
 from raceline.models.graph import SAMPLE
 
 
-def residual_block(drawing: Drawing, x: Feature, channels: int, groups: int, time_width: int = 0) -> Feature:
-    """Two convolutions of `channels`; `time_width`: elements of the step's embedding, added in between."""
+def residual_block(
+    drawing: Drawing, x: Feature, channels: int, groups: int, time_width: int = 0, *, copies: bool = False
+) -> Feature:
+    """Two convolutions of `channels`; `time_width`: elements of the step's embedding, added in between.
+    `copies`: the convolution of the shortcut keeps a copy, since its input lies channels-last."""
     y = _convolved(drawing, x, channels, groups)
     if time_width:
         drawing.part(_time_projection(time_width, channels))
         y = drawing.add(y, y)
     y = _convolved(drawing, y, channels, groups)
-    shortcut = x if x.channels == channels else drawing.conv(x, channels, bias=True, name="conv_shortcut")
-    return drawing.add(y, shortcut)
+    return drawing.add(y, x if x.channels == channels else _shortcut(drawing, x, channels, copies))
+
+
+def _shortcut(drawing: Drawing, x: Feature, channels: int, copies: bool) -> Feature:
+    return drawing.conv(drawing.concat([x]) if copies else x, channels, bias=True, name="conv_shortcut")
 
 
 def _convolved(drawing: Drawing, x: Feature, channels: int, groups: int) -> Feature:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from raceline.models.families.convnet import Drawing, Feature
 from raceline.models.families.images import image_model, image_size_of, patches_of, pixels, whole_numbers
-from raceline.models.families.layers import AttentionNames, attention
+from raceline.models.families.layers import AttentionNames, attention, join, tensor
 from raceline.models.families.resblock import doubled, halved, output_convolution, plain_heads, residual_block
 from raceline.models.fields import Fields
 from raceline.models.graph import Block, Model
@@ -89,7 +89,7 @@ def decoder(fields: Fields, side: int, component: str = COMPONENT) -> list[Block
     x = drawing.block("decoder.in", Feature("latent", shape.latent, (small, small)), first)
     x = _middle(drawing, x, "decoder.mid", shape)
     for level, channels in enumerate(widths):
-        x = _level(drawing, x, f"decoder.up{level}", channels, shape.layers + 1, shape.groups)
+        x = _level(drawing, x, f"decoder.up{level}", channels, shape.layers + 1, shape.groups, copies=True)
         if level < len(widths) - 1:
             size = tuple(2 * length for length in x.size)
             x = drawing.block(
@@ -102,7 +102,9 @@ def decoder(fields: Fields, side: int, component: str = COMPONENT) -> list[Block
     return drawing.blocks
 
 
-def _level(drawing: Drawing, x: Feature, name: str, channels: int, layers: int, groups: int) -> Feature:
+def _level(
+    drawing: Drawing, x: Feature, name: str, channels: int, layers: int, groups: int, *, copies: bool = False
+) -> Feature:
     """Residual blocks of one size: the first may change the width."""
     changes = 1 if x.channels != channels else 0
     for index, repeat in ((0, changes), (changes, layers - changes)):
@@ -110,7 +112,7 @@ def _level(drawing: Drawing, x: Feature, name: str, channels: int, layers: int, 
             x = drawing.block(
                 f"{name}.{index}",
                 x,
-                lambda y: residual_block(drawing, y, channels, groups),
+                lambda y: residual_block(drawing, y, channels, groups, copies=copies),
                 repeat=repeat,
             )
     return x
@@ -127,9 +129,13 @@ def _middle(drawing: Drawing, x: Feature, name: str, shape: _Shape) -> Feature:
 
 
 def _attended(drawing: Drawing, x: Feature, groups: int) -> Feature:
-    """One head over all places, added to its input."""
-    y = drawing.norm(x, "group", groups)
+    """One head over all places, added to its input. Its result lies channels-last, and with it all that the
+    decoder makes of it; each of the three projections copies what it reads into rows."""
+    rows, width = drawing.norm(x, "group", groups).rows, x.channels
     drawing.part(
-        attention(y.name, y.channels, plain_heads(y.channels, 1), rows=y.rows, bias=_BIASES, names=_NAMES)
+        join(
+            tensor("places", 3.0 * width, rows),
+            attention("places", width, plain_heads(width, 1), rows=rows, bias=_BIASES, names=_NAMES),
+        )
     )
-    return drawing.add(y, x)
+    return drawing.add(x, x)
