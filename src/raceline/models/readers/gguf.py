@@ -21,7 +21,7 @@ from raceline.present.errors import InputError
 
 LARGEST_HEADER_BYTES = 64 * 2**20
 _MOST_ENTRIES = 200_000
-_MOST_TEXTS = 2_000_000
+_MOST_TEXTS = 1_500_000
 
 _NUMBERS = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
