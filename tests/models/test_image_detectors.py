@@ -35,6 +35,13 @@ def test_ssd_needs_the_operations_that_mlperf_states() -> None:
     assert count.flops(read_model("ssd-mobilenet-v1")) / 1e9 == pytest.approx(2.47, rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("scale", "billions"), {"n": 8.7, "s": 28.6, "m": 78.9, "l": 165.2, "x": 257.8}.items()
+)
+def test_yolov8_needs_the_operations_of_its_model_card(scale: str, billions: float) -> None:
+    assert count.flops(read_model(f"yolov8{scale}")) / 1e9 == pytest.approx(billions, rel=0.006)
+
+
 def test_frozen_stages_of_a_detector_are_not_trained() -> None:
     model = read_model("mask_rcnn_R_50_FPN_3x")
     frozen = {block.name for block in model.blocks if not block.trained}

@@ -91,3 +91,21 @@ def test_saved_bytes_are_those_that_autograd_keeps(name: str, attention: str, re
     ours = count.saved_bytes(_ours(name, values), BATCH, precision="bf16", attention=kernel)
     record_property("error", ours / kept - 1)
     assert ours == pytest.approx(kept, rel=0.05), shapes
+
+
+def test_saved_bytes_of_a_resnet_agree_with_the_memory_tracker() -> None:
+    """Counted on fake tensors; the tracker sees the logits too, and the statistics of batch norm."""
+    from torch._subclasses import FakeTensorMode
+    from torch.distributed._tools.mem_tracker import MemTracker
+
+    with FakeTensorMode():
+        model, tracker = _theirs("resnet", INSTANCES["resnet"], "eager"), MemTracker()
+        tracker.track_external(model)
+        batch = _batch("resnet")
+        with tracker:
+            output = model(**batch)
+            parts = next(iter(tracker.get_tracker_snapshot("current").values()))
+        del output
+    tracked = sum(size for part, size in parts.items() if str(part).endswith("ACT"))
+    ours = count.saved_bytes(_ours("resnet", INSTANCES["resnet"]), BATCH, precision="bf16")
+    assert ours == pytest.approx(tracked, rel=0.05)

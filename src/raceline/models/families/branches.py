@@ -2,8 +2,9 @@
 
 `blocks` is a list of ``[repeat, steps]``. A step is a list that starts with its kind:
 conv and plain (channels, kernel, stride, padding; plain has no activation), depth and depth_bare (kernel,
-stride; bare has neither norm nor activation), act, max and mean (kernel, stride, padding, "ceil" to round up), split (branches,
-joined) and add (branches, summed; an empty branch is the input itself). A kernel is a number or a pair.
+stride; bare has neither norm nor activation), act, max and mean (kernel, stride, padding, "ceil" to round
+up), split (branches, joined) and add (branches, summed; an empty branch is the input itself). A kernel is a
+number or a pair.
 `has_norm` false: convolutions with biases instead. `head` conv: the last convolution classifies.
 """
 

@@ -1,6 +1,6 @@
 """Mask DINO: queries that decode to boxes and masks over a deformable encoder (arXiv:2206.02777).
 
-Coarse: backbone, pixel encoder, decoder and the masks of every decoder layer; positional and box heads,
+Training adds `denoising_queries` (noised boxes of both kinds). Coarse: backbone, pixel encoder, decoder and the masks of every decoder layer; positional and box heads,
 matching and denoising bookkeeping are left out.
 """
 
@@ -24,7 +24,9 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     side = ceil(image_size_of(fields, image_size, 1024) / 64) * 64
     hidden = fields.integer("hidden_size", default=256, maximum=65_536)
     inner = fields.integer("intermediate_size", default=2048)
-    queries = fixed(fields.integer("num_queries", default=300, maximum=100_000))
+    asked = fields.integer("num_queries", default=300, maximum=100_000)
+    noised = fields.integer("denoising_queries", default=200, minimum=0, maximum=100_000)
+    queries = fixed(asked + noised)
     drawing = Drawing()
     spec = fields.part("backbone", default=None) or Fields({}, fields.where + "backbone.")
     levels = backbone(drawing, spec, pixels(side))
