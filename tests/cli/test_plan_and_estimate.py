@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scenarios import DESIGN_EXAMPLE
 
 from raceline.cli import run
+from scenarios import DESIGN_EXAMPLE
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:

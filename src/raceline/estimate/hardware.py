@@ -43,10 +43,14 @@ class Catalogue(msgspec.Struct, frozen=True, kw_only=True):
         if hardware.offer:
             mine = [offer for offer in mine if _is_offer(offer, provider, instance)]
             if not mine:
+                known = {o.provider for o in self.offers if o.accelerator == accelerator.id}
                 raise InputError(
-                    "estimate.offer_unknown", field="hardware.offer", given=hardware.offer, accelerator=accelerator.name,
-                    known=", ".join(sorted({o.provider for o in self.offers if o.accelerator == accelerator.id})) or "-",
-                )  # fmt: skip
+                    "estimate.offer_unknown",
+                    field="hardware.offer",
+                    given=hardware.offer,
+                    accelerator=accelerator.name,
+                    known=", ".join(sorted(known)) or "-",
+                )
         if not mine:
             return None
         per_node = {accelerator.id: hardware.per_node or self.node(accelerator).per_node}

@@ -30,7 +30,8 @@ class Shapes:
     `Devices.peak`; `activation_bytes` of one element; `weight_bytes` of one quantisable element,
     `plain_weight_bytes` of the others, `cache_bytes` of a cached one; `new_fixed`, `new_tokens` and
     `new_targets`: positions of one sample that this pass computes, `seq_len` and `target_len` those
-    that attention can look back to; `decoding`: 1 where the past is read from a cache; `fused`: kernels fuse elementwise work;
+    that attention can look back to; `decoding`: 1 where the past is read from a cache; `fused`:
+    kernels fuse elementwise work;
     `flash`: no attention scores are kept."""
 
     device: Ints
@@ -66,7 +67,8 @@ class ShapeTimes:
     """Arrays of U x GROUPS, whole model on one device of a layer's cuts (before pipelines):
     seconds bound by compute and by memory in forward and backward, launches, model FLOPs with
     causal attention counted as half, bytes kept for backward without recompute (`layer_bytes`, an
-    array of U: by one repeat of the fullest block of the body), and bytes that one forward pass sends: all-reduced over tp, exchanged between experts, passed around cp's ring."""
+    array of U: by one repeat of the fullest block of the body), and bytes that one forward pass sends:
+    all-reduced over tp, exchanged between experts, passed around cp's ring."""
 
     forward_compute_s: Floats
     forward_memory_s: Floats

@@ -247,7 +247,8 @@ def _scenario(
         ),
         hardware=Hardware(accelerator=accelerator.id, count=tp * replicas, interconnect=request.interconnect),
         setup=Setup(
-            runtime=request.runtime or usual_engine(request.model), precision=name, weight_precision=weights[row], tp=tp, dp=replicas,  # type: ignore[arg-type]
+            runtime=request.runtime or usual_engine(request.model), tp=tp, dp=replicas,
+            precision=name, weight_precision=weights[row],  # type: ignore[arg-type]
             pp=1, ep=1, kv_precision="bf16" if name == "fp8" else name,  # type: ignore[arg-type]
         ),
     )  # fmt: skip
