@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from raceline.models.families.layers import Part, elementwise, join, linear, tensor
+from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE, Extent, Loss
 
 TEXT_TOKENS = 77
 PIXELS_PER_LATENT = 8
 STEP_WIDTH = 256
+
+
+def notes(fields: Fields) -> tuple[str, ...]:
+    """What to say of a bundled denoiser that stands for its pipeline (`denoiser_alone`)."""
+    return ("models.denoiser_alone",) if fields.flag("denoiser_alone") else ()
+
+
+def text_tokens(fields: Fields, default: int) -> int:
+    """Tokens of text beside an image (`max_sequence_length`, as pipelines call it)."""
+    return int(fields.integer("max_sequence_length", default=default, minimum=0, maximum=100_000))
 
 
 def embedded(name: str, width: int, inner: int, *, rows: Extent = SAMPLE) -> Part:

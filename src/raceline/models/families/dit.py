@@ -14,6 +14,7 @@ from raceline.models.families.conditioning import (
     PIXELS_PER_LATENT,
     STEP_WIDTH,
     embedded,
+    notes,
     shared,
     squared_error,
 )
@@ -73,7 +74,9 @@ def _model(fields: Fields, make: Denoise, image_size: int | None, latent_side: i
     side = image_size_of(fields, image_size, own)
     blocks = make(fields, side)
     width = _shape(fields, side).width
-    return image_model(fields, "diffusion", blocks, side, objective="denoise", hidden=width)
+    return image_model(
+        fields, "diffusion", blocks, side, objective="denoise", hidden=width, notes=notes(fields)
+    )
 
 
 def _shape(fields: Fields, side: int, out_channels: int | None = None) -> _Shape:

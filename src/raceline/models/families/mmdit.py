@@ -14,8 +14,10 @@ from raceline.models.families.conditioning import (
     STEP_WIDTH,
     TEXT_TOKENS,
     embedded,
+    notes,
     shared,
     squared_error,
+    text_tokens,
 )
 from raceline.models.families.images import image_model, image_size_of, patches_of
 from raceline.models.families.layers import (
@@ -73,35 +75,35 @@ def build_sd3(fields: Fields, image_size: int | None = None) -> Model:
     """The transformer of Stable Diffusion 3 alone."""
     own = PIXELS_PER_LATENT * fields.integer("sample_size", default=128, maximum=2048)
     side = image_size_of(fields, image_size, own)
-    return _model(fields, sd3(fields, side), side)
+    return _model(fields, sd3(fields, side, text_tokens(fields, SD3_TEXT_TOKENS)), side)
 
 
 def build_flux(fields: Fields, image_size: int | None = None) -> Model:
     """The transformer of Flux alone."""
     side = image_size_of(fields, image_size, 1024)
-    return _model(fields, flux(fields, side), side)
+    return _model(fields, flux(fields, side, text_tokens(fields, FLUX_TEXT_TOKENS)), side)
 
 
 def _model(fields: Fields, blocks: list[Block], side: int) -> Model:
     width = fields.integer("num_attention_heads") * fields.integer("attention_head_dim")
-    return image_model(fields, "diffusion", blocks, side, objective="denoise", hidden=width)
+    return image_model(
+        fields, "diffusion", blocks, side, objective="denoise", hidden=width, notes=notes(fields)
+    )
 
 
-def _shape(fields: Fields, patches: int, text_tokens: int, *, has_norm: bool) -> _Shape:
+def _shape(fields: Fields, patches: int, tokens: int, *, has_norm: bool) -> _Shape:
     heads = fields.integer("num_attention_heads", maximum=4096)
     dim = fields.integer("attention_head_dim", maximum=4096)
-    return _Shape(heads * dim, heads, dim, fixed(patches), fixed(text_tokens), has_norm)
+    return _Shape(heads * dim, heads, dim, fixed(patches), fixed(tokens), has_norm)
 
 
-def sd3(
-    fields: Fields, side: int, text_tokens: int = SD3_TEXT_TOKENS, component: str = COMPONENT
-) -> list[Block]:
+def sd3(fields: Fields, side: int, tokens: int = SD3_TEXT_TOKENS, component: str = COMPONENT) -> list[Block]:
     """The blocks of MMDiT; the last one drops the text behind its attention. CLIP's tokens stand before
-    the `text_tokens` of T5."""
+    the `tokens` of T5."""
     patch = fields.integer("patch_size", default=2, maximum=64)
     patches = patches_of(patches_of(side, PIXELS_PER_LATENT), patch) ** 2
     has_norm = fields.text("qk_norm", default=None) is not None
-    shape = _shape(fields, patches, TEXT_TOKENS + text_tokens, has_norm=has_norm)
+    shape = _shape(fields, patches, TEXT_TOKENS + tokens, has_norm=has_norm)
     layers = fields.integer("num_layers", maximum=10_000)
     latent = patch**2 * fields.integer("in_channels", default=16, maximum=65_536)
     out = patch**2 * fields.integer("out_channels", default=16, maximum=65_536)
@@ -117,11 +119,11 @@ def sd3(
 
 
 def flux(
-    fields: Fields, side: int, text_tokens: int = FLUX_TEXT_TOKENS, component: str = COMPONENT
+    fields: Fields, side: int, tokens: int = FLUX_TEXT_TOKENS, component: str = COMPONENT
 ) -> list[Block]:
     """The blocks of Flux: latents are packed two by two before they come in."""
     patches = patches_of(side, 2 * PIXELS_PER_LATENT) ** 2
-    shape = _shape(fields, patches, text_tokens, has_norm=True)
+    shape = _shape(fields, patches, tokens, has_norm=True)
     latent = fields.integer("in_channels", default=64, maximum=65_536)
     size = fields.integer("patch_size", default=1, maximum=64) ** 2
     return [

@@ -13,6 +13,7 @@ from raceline.models.families.conditioning import (
     PIXELS_PER_LATENT,
     TEXT_TOKENS,
     embedded,
+    notes,
     shared,
     squared_error,
 )
@@ -25,9 +26,11 @@ from raceline.models.families.layers import (
     block,
     elementwise,
     join,
+    linear,
     mlp,
     norm,
     residual,
+    tensor,
 )
 from raceline.models.families.resblock import doubled, halved, output_convolution, plain_heads, residual_block
 from raceline.models.fields import Fields
@@ -70,7 +73,9 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     side = image_size_of(fields, image_size, own)
     blocks = denoiser(fields, side)
     hidden = whole_numbers(fields, "block_out_channels", [64])[-1]
-    return image_model(fields, "diffusion", blocks, side, objective="denoise", hidden=hidden)
+    return image_model(
+        fields, "diffusion", blocks, side, objective="denoise", hidden=hidden, notes=notes(fields)
+    )
 
 
 def denoiser(
@@ -159,6 +164,12 @@ def _conditioning(fields: Fields, shape: _Shape, component: str) -> Block:
     if fields.text("addition_embed_type", default="") == "text_time":
         given = fields.integer("projection_class_embeddings_input_dim", maximum=65_536)
         parts.append(embedded("added", given, shape.time))
+    if fields.text("encoder_hid_dim_type", default="") == "text_proj":
+        given = fields.integer("encoder_hid_dim", maximum=65_536)
+        parts.append(tensor("text", given, shape.memory))
+        parts.append(
+            linear("encoder_hid_proj", "text", given, shape.memory_width, rows=shape.memory, bias=True)
+        )
     return block(
         "conditioning",
         *parts,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from raceline.models.families.convnet import Drawing, Feature
 from raceline.models.families.images import image_model, image_size_of, patches_of, pixels, whole_numbers
 from raceline.models.families.layers import AttentionNames, attention, join, tensor
@@ -27,16 +29,12 @@ class _Shape(NamedTuple):
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
-    """The autoencoder alone, as it is trained: both halves."""
+    """The autoencoder alone: training runs both halves, inference the decoder."""
     side = image_size_of(fields, image_size, fields.integer("sample_size", default=512, maximum=16_384))
-    blocks = autoencoder(fields, side)
+    blocks = [msgspec.structs.replace(one, runs_in="train") for one in encoder(fields, side)]
+    blocks += decoder(fields, side)
     hidden = whole_numbers(fields, "block_out_channels", [64])[-1]
     return image_model(fields, "diffusion", blocks, side, objective="denoise", hidden=hidden)
-
-
-def autoencoder(fields: Fields, side: int, component: str = COMPONENT) -> list[Block]:
-    """The blocks of both halves at this image size."""
-    return [*encoder(fields, side, component), *decoder(fields, side, component)]
 
 
 def reduction(fields: Fields) -> int:
