@@ -19,7 +19,7 @@ from raceline.models.readers.tensors import Shape, checked_shape
 from raceline.present.documents import open_file
 from raceline.present.errors import InputError
 
-_MOST_FIELDS = 400_000
+_MOST_FIELDS = 300_000
 _SMALL_ELEMENTS = 4096
 _FLOATS = {1: "fp32", 10: "fp16", 11: "fp64", 16: "bf16", 17: "fp8", 18: "fp8", 19: "fp8", 20: "fp8"}
 _NUMPY = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8", 12: "<u4", 13: "<u8"}
