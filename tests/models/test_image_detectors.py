@@ -42,6 +42,14 @@ def test_yolov8_needs_the_operations_of_its_model_card(scale: str, billions: flo
     assert count.flops(read_model(f"yolov8{scale}")) / 1e9 == pytest.approx(billions, rel=0.006)
 
 
+@pytest.mark.parametrize(
+    ("scale", "parameters"),
+    {"n": 2624080, "s": 9458752, "m": 20114688, "l": 25372160, "x": 56966176}.items(),
+)
+def test_yolo11_has_the_parameters_of_its_model_file(scale: str, parameters: int) -> None:
+    assert count.parameters(read_model(f"yolo11{scale}")) == parameters
+
+
 def test_frozen_stages_of_a_detector_are_not_trained() -> None:
     model = read_model("mask_rcnn_R_50_FPN_3x")
     frozen = {block.name for block in model.blocks if not block.trained}

@@ -1,7 +1,7 @@
 """Mask DINO: queries that decode to boxes and masks over a deformable encoder (arXiv:2206.02777).
 
-Training adds `denoising_queries` (noised boxes of both kinds). Coarse: backbone, pixel encoder, decoder and the masks of every decoder layer; positional and box heads,
-matching and denoising bookkeeping are left out.
+Training adds `denoising_queries`, noised boxes of both kinds. Coarse: backbone, pixel encoder, decoder and
+the masks of every decoder layer; positional and box heads and the matching are left out.
 """
 
 from __future__ import annotations

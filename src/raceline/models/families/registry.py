@@ -56,7 +56,7 @@ _IMAGE_TYPES = {
     "chains:build_vgg": ("vgg",),
     "chains:build_densenet": ("densenet",),
     "swin:build": ("swin", "swinv2"),
-    "yolo:build": ("yolov5", "yolov8"),
+    "yolo:build": ("yolov5", "yolov8", "yolo11"),
     "detection:build": ("rcnn", "retinanet"),
     "single_shot:build": ("ssd",),
     "plain_unet:build": ("plain_unet",),

@@ -14,18 +14,19 @@ from raceline.models.families.transformer import loss
 from raceline.models.fields import Fields
 from raceline.models.graph import Model, fixed
 
-_ACT = "silu"
-_BINS = 16
+ACT = "silu"
+BINS = 16
 _ANCHORS = 3
 Make = Callable[[Feature], Feature]
 
 
-class _Scale:
+class Scale:
     """Channels and repeats at the model's scale."""
 
     def __init__(self, fields: Fields) -> None:
         self._depth: float = fields.number("depth_multiple", default=1.0, maximum=100)
         self._width: float = fields.number("width_multiple", default=1.0, maximum=100)
+        self.has_inner = fields.flag("has_inner")
         self._most: int = fields.integer("max_channels", default=1024, maximum=100_000)
 
     def channels(self, channels: int) -> int:
@@ -39,17 +40,17 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     """A detector of three levels; the side must be a multiple of 32 and is rounded up to one."""
     side = image_size or fields.integer("imgsz", "image_size", default=640, maximum=LARGEST_IMAGE)
     side = ceil(side / 32) * 32
-    is_v5 = fields.text("model_type", default="yolov8") == "yolov5"
-    drawing, scale = Drawing(), _Scale(fields)
-    kernel = (6, 2) if is_v5 else (3, 1)
+    kind = fields.text("model_type", default="yolov8")
+    drawing, scale = Drawing(), Scale(fields)
+    kernel = (6, 2) if kind == "yolov5" else (3, 1)
     stem = scale.channels(64)
     x = drawing.block(
         "stem",
         pixels(side),
-        lambda given: drawing.conv_norm_act(given, stem, kernel[0], 2, padding=kernel[1], kind=_ACT),
+        lambda given: drawing.conv_norm_act(given, stem, kernel[0], 2, padding=kernel[1], kind=ACT),
         role="input",
     )
-    network = _Version5(drawing, scale) if is_v5 else _Version8(drawing, scale)
+    network = _version(kind)(drawing, scale)
     levels = network.neck(network.backbone(x))
     classes = classes_of(fields, 80)
     drawing.block(
@@ -58,17 +59,25 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     return image_model(fields, "yolo", drawing.blocks, side, objective="detect", hidden=levels[-1].channels)
 
 
-class _Network:
+def _version(kind: str) -> type[Network]:
+    if kind == "yolo11":
+        from raceline.models.families.yolo11 import Version11
+
+        return Version11
+    return Version5 if kind == "yolov5" else Version8
+
+
+class Network:
     """What both versions share: stages that halve the image, and a neck that goes up and down again."""
 
     depths: tuple[int, ...] = ()
     reduces = False
 
-    def __init__(self, drawing: Drawing, scale: _Scale) -> None:
+    def __init__(self, drawing: Drawing, scale: Scale) -> None:
         self.drawing, self.scale = drawing, scale
 
     def conv(self, x: Feature, channels: int, kernel: int = 1, stride: int = 1) -> Feature:
-        return self.drawing.conv_norm_act(x, channels, kernel, stride, kind=_ACT)
+        return self.drawing.conv_norm_act(x, channels, kernel, stride, kind=ACT)
 
     def cells(self, x: Feature, channels: int, repeats: int, has_shortcut: bool) -> Feature:
         """The version's block of bottlenecks."""
@@ -89,9 +98,9 @@ class _Network:
 
             x = self.drawing.block(f"stage{index + 1}", x, stage)
             found.append(x)
-        return [found[1], found[2], self.drawing.block("pyramid_pool", x, self._pyramid)]
+        return [found[1], found[2], self.drawing.block("pyramid_pool", x, self.pyramid)]
 
-    def _pyramid(self, given: Feature) -> Feature:
+    def pyramid(self, given: Feature) -> Feature:
         """Three poolings one after the other, joined to their input."""
         levels = [self.conv(given, given.channels // 2)]
         for _ in range(3):
@@ -128,7 +137,7 @@ class _Network:
         return self.drawing.block(name, x, make)
 
 
-class _Version8(_Network):
+class Version8(Network):
     depths = (3, 6, 6, 3)
 
     def cells(self, x: Feature, channels: int, repeats: int, has_shortcut: bool) -> Feature:
@@ -145,19 +154,19 @@ class _Version8(_Network):
 
     def detect(self, levels: list[Feature], classes: int) -> Feature:
         """Boxes as distributions over 16 bins a side, and classes, from branches of their own."""
-        box, wide = max(16, levels[0].channels // 4, 4 * _BINS), max(levels[0].channels, min(classes, 100))
+        box, wide = max(16, levels[0].channels // 4, 4 * BINS), max(levels[0].channels, min(classes, 100))
         for level in levels:
-            for width, outputs in ((box, 4 * _BINS), (wide, classes)):
+            for width, outputs in ((box, 4 * BINS), (wide, classes)):
                 y = self.conv(self.conv(level, width, 3), width, 3)
                 y = self.drawing.conv(y, outputs, bias=True)
         places = fixed(sum(prod(level.size) for level in levels))
         expectation = Feature("bins", 4, (int(places.fixed),))
-        self.drawing.scale(expectation, learned=_BINS)
-        self.drawing.part(loss(classes + 4 * _BINS, places))
+        self.drawing.scale(expectation, learned=BINS)
+        self.drawing.part(loss(classes + 4 * BINS, places))
         return y
 
 
-class _Version5(_Network):
+class Version5(Network):
     depths = (3, 6, 9, 3)
     reduces = True
 
