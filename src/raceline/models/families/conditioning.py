@@ -35,8 +35,9 @@ def embedded(name: str, width: int, inner: int, *, rows: Extent = SAMPLE) -> Par
 def shared(name: str, width: int, rows: Extent, *, for_weight: bool = False) -> Part:
     """A tensor that many blocks read and that is kept once. `for_weight`: nothing before it is trained, so
     that only the gradients of weights need it."""
-    keeps = {"keeps_for_weight" if for_weight else "keeps": (name,)}
-    return join(tensor(name, width, rows), elementwise(f"{name}_shared", 0, 0, rows=rows, **keeps))
+    own, weights = ((), (name,)) if for_weight else ((name,), ())
+    read = elementwise(f"{name}_shared", 0, 0, rows=rows, keeps=own, keeps_for_weight=weights)
+    return join(tensor(name, width, rows), read)
 
 
 def squared_error(width: int, rows: Extent) -> Part:

@@ -16,6 +16,7 @@ from raceline.models.families.conditioning import (
     notes,
     shared,
     squared_error,
+    text_tokens,
 )
 from raceline.models.families.convnet import Drawing, Feature
 from raceline.models.families.images import image_model, image_size_of, patches_of, same_length, whole_numbers
@@ -71,19 +72,17 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     """The denoiser alone; `image_size` counts pixels, of which a latent has one in eight a side."""
     own = PIXELS_PER_LATENT * fields.integer("sample_size", default=64, maximum=2048)
     side = image_size_of(fields, image_size, own)
-    blocks = denoiser(fields, side)
+    blocks = denoiser(fields, side, text_tokens(fields, TEXT_TOKENS))
     hidden = whole_numbers(fields, "block_out_channels", [64])[-1]
     return image_model(
         fields, "diffusion", blocks, side, objective="denoise", hidden=hidden, notes=notes(fields)
     )
 
 
-def denoiser(
-    fields: Fields, side: int, text_tokens: int = TEXT_TOKENS, component: str = COMPONENT
-) -> list[Block]:
+def denoiser(fields: Fields, side: int, tokens: int = TEXT_TOKENS, component: str = COMPONENT) -> list[Block]:
     """The blocks of the U-Net at this image size."""
     small = patches_of(side, PIXELS_PER_LATENT)
-    shape = _shape(fields, fixed(text_tokens))
+    shape = _shape(fields, fixed(tokens))
     drawing = Drawing(component)
     latent = Feature("latent", fields.integer("in_channels", default=4, maximum=65_536), (small, small))
     first = shape.down[0].channels
