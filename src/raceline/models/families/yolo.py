@@ -138,6 +138,8 @@ class Network:
 
 
 class Version8(Network):
+    """YOLOv8: halves with joined bottlenecks, boxes as distributions."""
+
     depths = (3, 6, 6, 3)
 
     def cells(self, x: Feature, channels: int, repeats: int, has_shortcut: bool) -> Feature:
@@ -167,6 +169,8 @@ class Version8(Network):
 
 
 class Version5(Network):
+    """YOLOv5: bottlenecks beside a half, three anchors at each place."""
+
     depths = (3, 6, 9, 3)
     reduces = True
 
