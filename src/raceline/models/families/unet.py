@@ -138,7 +138,9 @@ def _per_level(fields: Fields, names: Sequence[str], default: int, count: int) -
     for name in names:
         value = fields.values.get(name)
         if isinstance(value, (list, tuple)):
-            return whole_numbers(fields, name, (), 1000)
+            each = whole_numbers(fields, name, (), 1000)
+            same_length(**{"block_out_channels": range(count), name: each})
+            return each
         if value is not None:
             return [int(fields.integer(name, maximum=1000))] * count
     return [default] * count
