@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+import shlex
 import sys
 from typing import Any
 
@@ -15,6 +16,9 @@ from raceline.present.errors import InputError
 _SCALES = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _SECONDS = {"ms": 1e-3, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _NUMBER = re.compile(r"\s*\$?\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+LARGEST = 1e18
 
 
 class Amount(click.ParamType):  # type: ignore[type-arg]
@@ -39,7 +43,10 @@ class Amount(click.ParamType):  # type: ignore[type-arg]
                 "plan.amount_wrong", field=param.name if param else None, given=str(value)[:40],
                 units=", ".join(name for name in self.scales if name),
             )  # fmt: skip
-        return float(found.group(1).replace(",", "").replace("_", "")) * self.scales[unit]
+        amount = float(found.group(1).replace(",", "").replace("_", "")) * self.scales[unit]
+        if amount > LARGEST:
+            raise InputError("plan.amount_too_large", field=param.name if param else None, limit=LARGEST)
+        return amount
 
 
 NUMBER, DURATION = Amount(_SCALES), Amount(_SECONDS, "s")
@@ -94,11 +101,28 @@ def command(
     from raceline.plan.make import make_plan
     from raceline.plan.view import plan_view
 
-    request = request_of(api.read_model(model, wish.get("image_size")), on, {**wish, "top": top or 0})
+    wish = {**wish, "top": top or 0, "words": typed(click.get_current_context())}
+    request = request_of(api.read_model(model, wish.get("image_size")), on, wish)
     plan = make_plan(request, api.load_catalogue(own))
     show(plan, as_json=as_json, view=lambda: explained(plan) if explain else plan_view(plan))
     if not plan.picks:
         sys.exit(1)
+
+
+def typed(context: click.Context) -> str:
+    """The flags that were typed, but for those that only choose how to show the answer."""
+    words = []
+    for parameter in context.command.params:
+        name, value = parameter.name or "", context.params.get(parameter.name or "")
+        if (
+            not isinstance(parameter, click.Option)
+            or name in ("as_json", "explain", "top")
+            or value in (None, False)
+        ):
+            continue
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        words.append(parameter.opts[0] if value is True else f"{parameter.opts[0]} {shlex.quote(text)}")
+    return " ".join(words)
 
 
 def request_of(model: Any, on: str | None, wish: dict[str, Any]) -> Any:
@@ -108,6 +132,8 @@ def request_of(model: Any, on: str | None, wish: dict[str, Any]) -> Any:
     from raceline.plan.request import PlanRequest
 
     name, count = split_count(on) if on else (None, None)
+    if count is not None and not 1 <= count <= 1_000_000:
+        raise InputError("plan.count_wrong", field="on", given=on)
     serves = any(wish.get(key) for key in ("qps", "users", "p99", "ttft", "tpot", "input_len", "output_len"))
     task: Task = wish.pop("task") or ("infer" if serves else "train")
     given = {key: wish.pop(key) for key in ("p99", "ttft", "tpot")}

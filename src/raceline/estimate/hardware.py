@@ -81,7 +81,7 @@ def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[
             source_url=accelerator.source_url.split(" ")[0],
         )  # fmt: skip
     if hardware.interconnect:
-        device = msgspec.structs.replace(device, inter_gbs=_link_gbs(hardware, device, catalogue))
+        device = joined_by(device, hardware.interconnect, catalogue)
     if profile := hardware.mig_profile or resolved.mig_profile:
         device = _slice(device, profile)
     if usable := hardware.memory_gib or resolved.usable_gib:
@@ -108,19 +108,16 @@ def device_of(accelerator: Accelerator, catalogue: Catalogue, per_node: int | No
     )
 
 
-def _link_gbs(hardware: Hardware, device: Device, catalogue: Catalogue) -> float:
-    """Rate between nodes of the named link, per device: a port each, or the node's share."""
-    link = catalogue.links.get(hardware.interconnect or "")
-    if link is None or link.gbs_per_dir is None:
+def joined_by(device: Device, interconnect: str, catalogue: Catalogue) -> Device:
+    """The device with this link between its nodes: a port for each device, or its share of the node's."""
+    link = catalogue.links.get(interconnect)
+    if link is None or link.gbs_per_dir is None or link.scope != "inter-node":
         raise InputError(
-            "estimate.link_unknown", field="hardware.interconnect", given=hardware.interconnect,
+            "estimate.link_unknown", field="hardware.interconnect", given=interconnect,
             known=", ".join(name for name, row in catalogue.links.items() if row.scope == "inter-node"),
         )  # fmt: skip
-    shared = "node" in (link.basis or "") or (
-        link.kind in ("ethernet", "infiniband") and "port" not in (link.basis or "")
-    )
-    per_device = device.per_node if shared or (link.gbs_per_dir < 20.0 and link.kind == "ethernet") else 1
-    return link.gbs_per_dir / per_device
+    is_shared = "node" in (link.basis or "") or link.kind == "ethernet"
+    return msgspec.structs.replace(device, inter_gbs=link.gbs_per_dir / (device.per_node if is_shared else 1))
 
 
 def _slice(device: Device, profile: str) -> Device:

@@ -11,14 +11,17 @@ from raceline.catalog import constraints, load, prices
 from raceline.catalog.types import Accelerator
 from raceline.estimate.choose import usual_engine
 from raceline.estimate.devices import Device, peak_flops
-from raceline.estimate.hardware import Catalogue, device_of
+from raceline.estimate.hardware import Catalogue, device_of, joined_by
 from raceline.plan.request import PlanRequest
+from raceline.plan.wishes import between_nodes
 from raceline.present.errors import Message
 
 COUNTS = (1, 2, 4, 8)
 BIG_COUNTS = (16, 32, 64, 128, 256, 512, 1024)
 SHORTEST_JOB_S = 1800.0
 HONEST_UTILISATION = 0.4
+# States need about this many times the devices that would just hold them.
+ROOM_FOR_STATES = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +38,16 @@ class Candidates:
         return self.table.price(self.devices[device].accelerator.id, count)
 
 
-def candidates(request: PlanRequest, catalogue: Catalogue, flops: float) -> Candidates:
+def candidates(
+    request: PlanRequest, catalogue: Catalogue, flops: float, least_bytes: float = 0.0
+) -> Candidates:
     """The accelerators that can be had for this task (or the one asked for), in counts that make
-    sense: none so large that the job of `flops` would be over in minutes."""
+    sense: none so large that the job of `flops` would be over in minutes, unless the states
+    (`least_bytes`) need them."""
     accelerators, notes = _accelerators(request, catalogue)
     devices = tuple(device_of(accelerator, catalogue) for accelerator in accelerators)
+    if link := between_nodes(request.interconnect):
+        devices = tuple(joined_by(device, link, catalogue) for device in devices)
     counts = _counts(request)
     table = prices.price_table(
         catalogue.offers, [a.id for a in accelerators], counts,
@@ -52,7 +60,7 @@ def candidates(request: PlanRequest, catalogue: Catalogue, flops: float) -> Cand
         for index, device in enumerate(devices)
         for place, count in enumerate(counts)
         if (is_named or np.isfinite(table.price_hour_usd[index, place]))
-        and _is_sensible(device, count, flops, request)
+        and _is_sensible(device, count, flops, least_bytes, request)
     )
     return Candidates(devices, pairs, table, notes)
 
@@ -97,14 +105,16 @@ def _counts(request: PlanRequest) -> tuple[int, ...]:
     return tuple(count for count in (*COUNTS, *BIG_COUNTS) if count <= request.most_devices)
 
 
-def _is_sensible(device: Device, count: int, flops: float, request: PlanRequest) -> bool:
-    """Whole nodes beyond one node, links inside a node where its cards are used together, and a job
-    that lasts."""
+def _is_sensible(device: Device, count: int, flops: float, least_bytes: float, request: PlanRequest) -> bool:
+    """Whole nodes beyond one node, and a job that lasts or can't be held by fewer."""
     if request.on_count:
         return True
     if count > device.per_node and (count % device.per_node or device.accelerator.tier == "consumer"):
         return False
     if request.task != "train" or count == 1:
+        return True
+    held_by = least_bytes / ((device.accelerator.memory_gib or 1.0) * 2.0**30)
+    if count <= ROOM_FOR_STATES * held_by:
         return True
     rate = max(peak_flops(device, "bf16"), peak_flops(device, "fp16")) * HONEST_UTILISATION
     return bool(flops / (rate * count) >= SHORTEST_JOB_S)

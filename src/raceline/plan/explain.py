@@ -13,6 +13,6 @@ def explained(plan: Plan) -> View:
     parts: list[View] = [plan_view(plan)]
     for pick in plan.picks:
         parts.append(Group((Heading(hardware(pick), level=2), explain_view(pick.estimate, pick.scenario))))
-    if plan.shortfall:
+    if plan.shortfall and plan.shortfall.estimate:
         parts.append(explain_view(plan.shortfall.estimate))
     return Group(tuple(parts))

@@ -7,19 +7,15 @@ import msgspec
 from raceline.catalog import dates, prices
 from raceline.estimate.constants import Efficiency, load
 from raceline.estimate.hardware import Catalogue
-from raceline.estimate.result import Estimate
-from raceline.estimate.run import estimate_many
-from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.models.count import parameters
 from raceline.plan import picks
 from raceline.plan.request import Job, PlanRequest
-from raceline.plan.result import Option, Plan, Shortfall
-from raceline.plan.serving import plan_serving, serving_wish
+from raceline.plan.result import Option, Plan
+from raceline.plan.serving import plan_serving
+from raceline.plan.shortfall import serving_shortfall, training_shortfall
 from raceline.plan.training import plan_training
 from raceline.plan.wishes import check
 from raceline.present.errors import Message, message
-
-CLOSEST = 3
 
 
 def make_plan(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency | None = None) -> Plan:
@@ -33,7 +29,7 @@ def _train(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
     found = plan_training(request, catalogue, efficiency)
     job = found.job
     chosen = picks.pick(found.options, request.deadline_s, request.budget_usd)
-    shortfall = None if chosen else _training_shortfall(request, found.options, catalogue, efficiency, job)
+    shortfall = None if chosen else training_shortfall(request, found, catalogue, efficiency)
     notes = (
         *found.candidates.notes,
         *_price_notes(chosen, request),
@@ -51,7 +47,7 @@ def _train(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
         options=_cheapest(found.options, request.top),
         assumed=job.assumed,
         notes=notes,
-        commands=_commands(request, chosen),
+        commands=_commands(request),
         evaluated=found.evaluated,
         pruned=found.pruned,
         shortfall=shortfall,
@@ -78,10 +74,10 @@ def _serve(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
         options=_cheapest(found.options, request.top),
         assumed=wish.assumed,
         notes=(*found.candidates.notes, *_price_notes(chosen, request)),
-        commands=_commands(request, chosen),
+        commands=_commands(request),
         evaluated=found.evaluated,
         pruned=0,
-        shortfall=None if chosen else _serving_shortfall(request, catalogue, efficiency),
+        shortfall=None if chosen else serving_shortfall(request, found, catalogue, efficiency),
     )
 
 
@@ -139,85 +135,12 @@ def _low_use(chosen: list[Option], options: tuple[Option, ...]) -> list[Message]
     return notes
 
 
-def _commands(request: PlanRequest, chosen: list[Option]) -> tuple[Message, ...]:
+def _commands(request: PlanRequest) -> tuple[Message, ...]:
+    """The commands that come next, with the flags of this one."""
     name = request.model.name
-    commands = [message("plan.next_explain", command=f"raceline plan {name} --explain")]
-    if request.task == "train":
-        commands.append(message("plan.next_serve", command=f"raceline plan {name} --task infer --users 50"))
-    if not chosen or len(chosen) > 0:
-        commands.append(message("plan.next_describe", command=f"raceline describe {name}"))
+    words = f"{name} {request.words}".strip()
+    commands = [message("plan.next_explain", command=f"raceline plan {words} --explain")]
+    if request.task == "train" and request.model.objective in ("causal", "seq2seq"):
+        commands.append(message("plan.next_serve", command=f"raceline plan {name} --users 50"))
+    commands.append(message("plan.next_describe", command=f"raceline describe {name}"))
     return tuple(commands)
-
-
-def _training_shortfall(
-    request: PlanRequest, options: tuple[Option, ...], catalogue: Catalogue, efficiency: Efficiency, job: Job
-) -> Shortfall | None:
-    """What the job needs at its smallest on the asked hardware, and what comes nearest to the wish."""
-    elsewhere = msgspec.structs.replace(request, on=None, on_count=None, deadline_s=None, budget_usd=None)
-    closest = list(options) or list(plan_training(elsewhere, catalogue, efficiency).options)
-    if job.method in ("full", "lora") and request.on:
-        smaller = msgspec.structs.replace(request, method="qlora", deadline_s=None, budget_usd=None)
-        closest = [*plan_training(smaller, catalogue, efficiency).options, *closest]
-    nearest = sorted(closest, key=lambda o: (picks.cost_of(o), picks.time_of(o)))[:CLOSEST]
-    if request.on is None and not nearest:
-        return None
-    accelerator = request.on or nearest[0].accelerator
-    count = request.on_count or 1
-    setup = Setup(
-        micro_batch=1, global_batch=max(job.global_batch, count), recompute="full", attention="flash",
-        fused_loss=True, zero_stage=3 if count > 1 else None, lora_rank=job.lora_rank,
-    )  # fmt: skip
-    scenario = Scenario(
-        model=request.model.name,
-        workload=_workload(request, job),
-        hardware=Hardware(accelerator=accelerator, count=count),
-        setup=setup,
-    )
-    return _shortfall(scenario, request, catalogue, efficiency, tuple(nearest))
-
-
-def _workload(request: PlanRequest, job: Job) -> Workload:
-    return Workload(
-        task="train",
-        method=job.method,
-        seq_len=job.seq_len or None,
-        image_size=request.image_size,
-    )
-
-
-def _serving_shortfall(
-    request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency
-) -> Shortfall | None:
-    wish = serving_wish(request)
-    relaxed = msgspec.structs.replace(
-        request, on=None, on_count=None, budget_usd=None, ttft_s=1e6, tpot_s=1e6, p99_s=None
-    )
-    options = plan_serving(relaxed, catalogue, efficiency).options
-    nearest = sorted(options, key=picks.cost_of)[:CLOSEST]
-    if not nearest and not request.on:
-        return None
-    scenario = Scenario(
-        model=request.model.name,
-        workload=Workload(
-            task="infer", input_len=wish.input_len or None, output_len=wish.output_len or None, concurrency=1
-        ),
-        hardware=Hardware(accelerator=request.on or nearest[0].accelerator, count=request.on_count or 1),
-        setup=Setup(weight_precision="awq-int4"),
-    )
-    return _shortfall(scenario, request, catalogue, efficiency, tuple(nearest))
-
-
-def _shortfall(
-    scenario: Scenario,
-    request: PlanRequest,
-    catalogue: Catalogue,
-    efficiency: Efficiency,
-    closest: tuple[Option, ...],
-) -> Shortfall | None:
-    outcome = estimate_many([scenario], catalogue, lambda _reference, _size: request.model, efficiency)[0]
-    if not isinstance(outcome, Estimate):
-        raise outcome
-    accelerator = catalogue.resolve(scenario.hardware.accelerator).accelerator
-    return Shortfall(
-        accelerator_name=accelerator.name, count=scenario.hardware.count, estimate=outcome, closest=closest
-    )

@@ -137,6 +137,10 @@ def _compared(purpose: str, other: Option, option: Option) -> Message:
     usd, seconds = cost_of(other) - cost_of(option), time_of(other) - time_of(option)
     if not math.isfinite(usd):
         usd = 0.0
+    if purpose == "runner_up" and abs(usd) < (SAME_COST - 1.0) * cost_of(option) and seconds > 0:
+        return message(
+            "plan.runner_up_same_price", count=other.count, accelerator=other.accelerator_name, more_s=seconds
+        )
     fitting = {"over_cheapest": usd <= 0 < seconds, "under_fastest": seconds <= 0 < usd}
     name = f"plan.{purpose}" if fitting.get(purpose) else f"plan.runner_up_{_relation(usd, seconds)}"
     return message(

@@ -9,6 +9,7 @@ import msgspec
 
 from raceline.estimate.scenario import Method
 from raceline.models.graph import Model
+from raceline.present.errors import InputError
 
 Amount = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
 
@@ -18,7 +19,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     `tokens`, `samples` or `epochs` (of `samples`) say how much training; `qps`, `users`, `p99_s`,
     `ttft_s` and `tpot_s` what a service must reach. `on`: only this accelerator (and count).
-    `today` dates the prices.
+    `words`: the flags as they were typed, for the next commands. `today` dates the prices.
     """
 
     model: Model
@@ -51,6 +52,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True):
     spot: bool = False
     most_devices: int = 1024
     top: int = 0
+    words: str = ""
     today: datetime.date
 
 
@@ -86,7 +88,7 @@ def training_job(request: PlanRequest) -> Job:
         assumed["seq_len"] = seq_len
     per_sample = seq_len if is_text else 0
     samples = _samples(request, per_sample, assumed)
-    batch = request.global_batch or _usual_batch(method, per_sample)
+    batch = request.global_batch or _usual_batch(method, per_sample, request.on_count or 1)
     if request.global_batch is None:
         assumed["global_batch"] = batch
     is_adapter = method in ("lora", "qlora")
@@ -103,6 +105,7 @@ def training_job(request: PlanRequest) -> Job:
 
 
 USUAL_LENGTH = 4096
+LARGEST_AMOUNT = 1e18
 
 
 def _usual_length(model: Model) -> int:
@@ -114,10 +117,13 @@ def _usual_length(model: Model) -> int:
 
 def _samples(request: PlanRequest, per_sample: int, assumed: dict[str, object]) -> float:
     epochs = request.epochs or 1.0
+    amount = (request.samples or request.tokens or 0.0) * epochs
+    if not amount <= LARGEST_AMOUNT:
+        raise InputError("plan.amount_too_large", field="epochs", limit=LARGEST_AMOUNT)
     if request.samples is not None:
-        return request.samples * epochs
+        return amount
     if request.tokens is not None:
-        return request.tokens * epochs / max(per_sample, 1)
+        return amount / max(per_sample, 1)
     if per_sample:
         assumed["tokens"] = DEFAULT_TOKENS
         return DEFAULT_TOKENS / per_sample
@@ -126,11 +132,13 @@ def _samples(request: PlanRequest, per_sample: int, assumed: dict[str, object]) 
     return samples
 
 
-def _usual_batch(method: Method, per_sample: int) -> int:
+def _usual_batch(method: Method, per_sample: int, count: int) -> int:
     """Samples of an optimizer step: half a million tokens to pretrain, 64 samples to fine-tune,
-    1,024 images; powers of two, so that they divide over devices."""
+    1,024 images; powers of two, or the next multiple of the devices asked for."""
     if not per_sample:
-        return 1024
-    if method != "pretrain":
-        return 64
-    return max(64, 1 << round(524_288 / per_sample).bit_length() - 1)
+        batch = 1024
+    elif method != "pretrain":
+        batch = 64
+    else:
+        batch = max(64, 1 << round(524_288 / per_sample).bit_length() - 1)
+    return -(-batch // count) * count if count > 0 else batch

@@ -39,11 +39,13 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
-    """What is missing where nothing fits: the hardware that came nearest and what it lacks."""
+    """Why nothing was picked: `reason` says which part of the wish failed. `estimate` shows the job at
+    its smallest on the hardware asked for where memory is what lacks."""
 
-    accelerator_name: str
-    count: int
-    estimate: Estimate
+    reason: Message
+    accelerator_name: str | None = None
+    count: int | None = None
+    estimate: Estimate | None = None
     closest: tuple[Option, ...] = ()
 
 

@@ -29,11 +29,14 @@ def risks(
         found.append((NEARLY_FULL_MEMORY, message("plan.risk_memory", share_fraction=share)))
     if scenario.setup.offload not in (None, "none"):
         found.append((OFFLOADED, message("plan.risk_offload", needed_gib=estimate.host_memory_gib)))
-    if scenario.hardware.count > 1:
-        weight = MORE_DEVICES * math.log2(scenario.hardware.count)
-        found.append((weight, message("plan.risk_devices", count=scenario.hardware.count)))
-    if scenario.hardware.count > device.per_node:
-        nodes = scenario.hardware.count // device.per_node
+    together = scenario.hardware.count
+    if scenario.workload.task == "infer":
+        together = (scenario.setup.tp or 1) * (scenario.setup.pp or 1)
+    if together > 1:
+        weight = MORE_DEVICES * math.log2(together)
+        found.append((weight, message("plan.risk_devices", count=together)))
+    if together > device.per_node:
+        nodes = together // device.per_node
         found.append((MANY_NODES, message("plan.risk_nodes", nodes=nodes)))
     if scenario.workload.task == "train" and scenario.setup.precision in ("fp8", "mxfp8", "nvfp4"):
         found.append((EIGHT_BITS, message("plan.risk_precision", precision=scenario.setup.precision)))

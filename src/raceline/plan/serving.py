@@ -23,6 +23,7 @@ from raceline.plan.candidates import COUNTS, Candidates, candidates
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
 from raceline.plan.risk import risks
+from raceline.plan.wishes import between_nodes
 
 TENSOR = (1, 2, 4, 8)
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
@@ -33,6 +34,7 @@ DEFAULT_TPOT_S, DEFAULT_TTFT_S = 0.1, 3.0
 PLANNED_LOAD = 0.7
 TAIL = 2.0
 MOST_OPTIONS = 48
+MOST_DEVICES = 100_000
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,13 +91,15 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
     wish = serving_wish(request)
     table = tabulate(request.model, None)
     found = candidates(msgspec.structs.replace(request, task="infer", on_count=None), catalogue, math.inf)
+    if not found.pairs:
+        return ServingSearch(wish=wish, options=(), candidates=found, evaluated=0)
     devices = arrange(found.devices, efficiency)
     serving, weights = _space(request, wish, devices, table)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         memory = serving_memory(table, serving, devices, efficiency)
         time = serving_time(table, serving, devices, efficiency)
         replicas = _replicas(serving, time, wish)
-        keeps = _keeps_limits(serving, memory, time, wish, devices)
+        keeps = _keeps_limits(serving, memory, time, wish, devices) & (serving.tp * replicas <= MOST_DEVICES)
     best = _best(serving, replicas, keeps, time, found)
     scenarios = [
         _scenario(request, wish, found, serving, int(row), weights, int(replicas[row]))
@@ -176,7 +180,7 @@ def _replicas(serving: Serving, time: ServingTime, wish: Wish) -> NDArray[np.int
         time.batch_s,
     )
     rate = serving.concurrency / answer_s * PLANNED_LOAD
-    return np.asarray(np.minimum(np.ceil((wish.qps or 1.0) / rate), 1e6), dtype=np.int64)
+    return np.asarray(np.minimum(np.ceil((wish.qps or 1.0) / rate), 1e9), dtype=np.int64)
 
 
 def _keeps_limits(
@@ -245,7 +249,7 @@ def _scenario(
             task="infer", input_len=wish.input_len or None, output_len=wish.output_len or None,
             concurrency=int(serving.concurrency[row]), image_size=request.image_size,
         ),
-        hardware=Hardware(accelerator=accelerator.id, count=tp * replicas, interconnect=request.interconnect),
+        hardware=Hardware(accelerator=accelerator.id, count=tp * replicas, interconnect=between_nodes(request.interconnect)),
         setup=Setup(
             runtime=request.runtime or usual_engine(request.model), tp=tp, dp=replicas,
             precision=name, weight_precision=weights[row],  # type: ignore[arg-type]

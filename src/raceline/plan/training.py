@@ -19,6 +19,7 @@ from raceline.plan.candidates import Candidates, candidates
 from raceline.plan.request import Job, PlanRequest, training_job
 from raceline.plan.result import Option
 from raceline.plan.risk import risks
+from raceline.plan.wishes import between_nodes
 from raceline.plan.search import Searched, best_per_hardware, search
 
 MOST_OPTIONS = 48
@@ -38,7 +39,11 @@ def plan_training(request: PlanRequest, catalogue: Catalogue, efficiency: Effici
     """The best configuration of each accelerator and count, as options."""
     job = training_job(request)
     table = tabulate(request.model, job.method, job.lora_rank)
-    found = candidates(request, catalogue, job_flops(table, job, catalogue, efficiency))
+    found = candidates(
+        request, catalogue, job_flops(table, job, catalogue, efficiency), least_state_bytes(table, job)
+    )
+    if not found.pairs:
+        return TrainingSearch(job=job, options=(), candidates=found, evaluated=0, pruned=0)
     searched = search(table, training_space(request, table, job, found, efficiency), efficiency)
     best = _cheapest_first(searched, best_per_hardware(searched), found, job)
     scenarios = [
@@ -55,6 +60,13 @@ def plan_training(request: PlanRequest, catalogue: Catalogue, efficiency: Effici
     return TrainingSearch(
         job=job, options=tuple(options), candidates=found, evaluated=searched.evaluated, pruned=space_.pruned
     )
+
+
+def least_state_bytes(table: ModelTable, job: Job) -> float:
+    """Bytes of states of all devices together: weights, gradients, masters and moments in mixed
+    precision, frozen weights in 16 bits."""
+    trained, held = float(table.trainable.sum()), float(table.parameters.sum())
+    return 16.0 * trained + (held - trained) * (0.6 if job.method == "qlora" else 2.0)
 
 
 def training_space(
@@ -136,7 +148,7 @@ def scenario_at(
             task="train", method=method, seq_len=job.seq_len or None, samples=job.samples,
             output_len=job.target_len or None, image_size=request.image_size,
         ),
-        hardware=Hardware(accelerator=accelerator.id, count=int(place.count[at]), interconnect=request.interconnect),
+        hardware=Hardware(accelerator=accelerator.id, count=int(place.count[at]), interconnect=between_nodes(request.interconnect)),
         setup=Setup(
             runtime=place.runtimes[int(place.runtime[at])], precision=place.precisions[int(place.precision[at])],  # type: ignore[arg-type]
             optimizer=request.optimizer or "adamw", dp=int(layouts.dp[at]), tp=int(layouts.tp[at]),  # type: ignore[arg-type]

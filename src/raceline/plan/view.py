@@ -81,7 +81,8 @@ def _is_pick(option: Option, plan: Plan) -> bool:
 def _heading(plan: Plan) -> Heading:
     parts: list[Part] = [plan.model, "·", message(f"plan.method_{plan.method or plan.task}")]
     for name, value in plan.amount.items():
-        shown = units.quantity(float(value), "count") if name in ("tokens", "samples") else f"{value:,g}"
+        is_whole = float(value) < 1e6 and name not in ("tokens", "samples")
+        shown = f"{value:,g}" if is_whole else units.quantity(float(value), "count")
         parts += ["·", message(f"plan.amount_{name}", amount=shown)]
     return Heading(tuple(parts), aside=(Quantity(plan.parameters, "count"), message("plan.parameters")))
 
@@ -89,7 +90,7 @@ def _heading(plan: Plan) -> Heading:
 def hardware(option: Option) -> str:
     """``2 × L40S 48 GB``: a name that is the same in every language."""
     name = option.accelerator_name.removeprefix("GeForce ").removeprefix("Instinct ").removeprefix("Tesla ")
-    return f"{option.count} × {name}"
+    return f"{option.count:,} × {name}"
 
 
 def settings(scenario: Scenario) -> str:
@@ -196,34 +197,45 @@ def _facts(plan: Plan) -> tuple[View, ...]:
 
 
 def _shown(value: object) -> str:
-    return f"{value:,.0f}" if isinstance(value, float) and value >= 1000 else str(value)
+    return (
+        f"{value:,.0f}"
+        if isinstance(value, float) and value >= 1000
+        else f"{value:g}"
+        if isinstance(value, float)
+        else str(value)
+    )
 
 
 def _shortfall(missing: Shortfall) -> list[View]:
-    memory = missing.estimate.memory_gib
-    names = (
-        "parameters",
-        "gradients",
-        "optimizer",
-        "activations",
-        "logits",
-        "kv_cache",
-        "workspace",
-        "reserved",
-    )
-    parts = [(name, getattr(memory, name) or 0.0) for name in names]
-    largest = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:4]
-    listed: list[Part] = []
-    for name, size in largest:
-        listed += [word(name), Quantity(size, "gib")]
-    name = f"{missing.count} × {missing.accelerator_name}"
-    lines: list[View] = [
-        Text(message("plan.nothing_fits", hardware=name), tone="bad"),
-        Text((message("plan.needs", needed_gib=memory.total.mid, limit_gib=memory.limit), *listed), indent=2),
-    ]
+    lines: list[View] = [Text(missing.reason, tone="bad")]
+    if missing.estimate is not None:
+        memory = missing.estimate.memory_gib
+        names = (
+            "parameters",
+            "gradients",
+            "optimizer",
+            "activations",
+            "logits",
+            "kv_cache",
+            "workspace",
+            "reserved",
+        )
+        parts = [(name, getattr(memory, name) or 0.0) for name in names]
+        largest = sorted((part for part in parts if part[1] > 0), key=lambda part: -part[1])[:4]
+        listed = [
+            message(
+                "plan.part_of_memory" if index < len(largest) - 1 else "plan.last_part",
+                part=name,
+                part_gib=size,
+            )
+            for index, (name, size) in enumerate(largest)
+        ]
+        needs = message("plan.needs", needed_gib=memory.total.mid, limit_gib=memory.limit)
+        lines.append(Text((needs, *listed), indent=2))
     if missing.closest:
         lines.append(Text(message("plan.closest"), indent=2))
-        lines.append(_table(missing.closest, "train" if missing.closest[0].duration_s else "infer"))
+        unnamed = tuple(msgspec.structs.replace(option, name="") for option in missing.closest)
+        lines.append(_table(unnamed, "train" if unnamed[0].duration_s else "infer"))
     return lines
 
 
