@@ -24,6 +24,7 @@ from raceline.models.families.layers import Part, block, elementwise, join, line
 from raceline.models.families.transformer import describe, grouped
 from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE, Block, Embedding, Loss, Matmul, Model
+from raceline.present.errors import InputError
 
 _LARGEST_TABLE = 10**11
 
@@ -51,6 +52,9 @@ def build_dlrm(fields: Fields, image_size: int | None = None) -> Model:
     elif kind == "dot":
         blocks.append(_pairs(vectors, width, bottom[-1]))
         crossed = vectors * (vectors - 1) // 2 + bottom[-1]
+    elif kind != "cat":
+        field = fields.where + "interaction"
+        raise InputError("models.block_unknown", field=field, given=kind[:60], known="dot, cat, dcn")
     top = whole_numbers(fields, "top_mlp", [1024, 1024, 512, 256, 1], 100_000)
     blocks.append(_network("top_mlp", crossed, top))
     return _model(fields, "dlrm", [*blocks, _rank(top[-1])], width)
