@@ -176,14 +176,13 @@ def _pairs(vectors: int, width: int, dense: int) -> Block:
 
 
 def _cross(width: int, rank: int, layers: int) -> Block:
-    """DCN v2 of low rank: x0 * (U V x + b) + x, with x0 the input of the first layer."""
+    """DCN v2 of low rank: x0 * (U V x + b) + x. x0 is the first layer's input, which stays anyway."""
     return block(
         "cross",
         tensor("input", width, SAMPLE),
         linear("v", "input", width, rank, rows=SAMPLE, out="low"),
         linear("u", "low", rank, width, rows=SAMPLE, bias=True, out="gate"),
-        tensor("first", width / layers, SAMPLE),
-        elementwise("cross", 3.0 * width, width, rows=SAMPLE, keeps=("gate", "first")),
+        elementwise("cross", 3.0 * width, width, rows=SAMPLE, keeps=("gate",)),
         repeat=layers,
         boundary="input",
     )
