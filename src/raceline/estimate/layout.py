@@ -178,7 +178,7 @@ class _Builder:
         if isinstance(op, Convolution):
             row = (
                 group, _extent(op.rows), repeats * op.groups, float(op.k), op.n / op.groups, 0.0, 0.0, 1.0,
-                1.0, float(trains), float(trains and full), 1.0, float(op.k * op.n) / op.groups, 0.0, 0.0,
+                1.0, float(trains), float(trains and full), float(op.groups), float(op.k * op.n) / op.groups, 0.0, 0.0,
             )  # fmt: skip
         else:
             adapters = float(self.rank) if weight and not full else 0.0
@@ -232,7 +232,7 @@ class _Builder:
             matmul=_columns(
                 self.rows["matmul"],
                 ("k", "n", "column", "row", "experts", "experts_per_token", "backward", "weight_gradient",
-                 "convolution", "weights", "quantisable", "adapter_rank"),
+                 "groups", "weights", "quantisable", "adapter_rank"),
             ),
             attention=_columns(
                 self.rows["attention"],

@@ -3,8 +3,8 @@
 A shape is what op times depend on: device, precision, micro batch, lengths and the cuts through a
 layer. There are few of them, so they are computed once and gathered by configuration.
 
-Matmul time is 2 M N K / peak x a (1 + m0/(M + 64))(1 + n0/N)(1 + k0/K) or bytes / bandwidth, whichever is
-longer; the curve's constants stand in ``data/efficiency.json`` with their source.
+Matmul time is 2 M N K / peak x a (1 + m0/(M + 64))(1 + n0/(N + 64))(1 + k0/(K + 64)) or
+bytes / bandwidth, whichever is longer; the curve's constants stand in ``data/efficiency.json`` with their source.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
-from raceline.estimate.layout import GROUPS, Columns, Floats, ModelTable
+from raceline.estimate.layout import GROUPS, OUTPUT, Columns, Floats, ModelTable
 
 Ints = NDArray[np.int64]
 _CHUNK_CELLS = 400_000
-# Below about this many rows, kernels take narrower tiles and pad less.
-SMALL_ROWS = 64.0
+# Below about this length of a side, kernels take narrower tiles and pad less: the curves, which stand
+# on sides of 128 and more, level off.
+SMALL_SIDE = 64.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +174,15 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     copies = ops.count * active
     curve = _curve(shapes, devices, efficiency)
     flops = 2.0 * m * n * k * copies
-    compute = (
-        flops * curve.per_flop * ((1 + curve.m0 / (m + SMALL_ROWS)) * (1 + curve.n0 / n) * (1 + curve.k0 / k))
+    groups_of = np.maximum(ops["groups"], 1.0)
+    wide, deep = n * groups_of + SMALL_SIDE, k * groups_of + SMALL_SIDE
+    shape = (1 + curve.m0 / (m + SMALL_SIDE)) * (1 + curve.n0 / wide) * (1 + curve.k0 / deep)
+    compute = flops * curve.per_flop * shape
+    compute *= np.where(
+        ops["groups"] > 1,
+        efficiency.grouped_convolution,
+        np.where(ops["groups"] > 0, efficiency.convolution, 1.0),
     )
-    compute *= np.where(ops["convolution"] > 0, efficiency.convolution, 1.0)
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
     memory = traffic * curve.per_byte
     passes = ops["backward"] + ops["weight_gradient"]
@@ -199,7 +205,7 @@ def _matmul_bytes(ops: Columns, shapes: Shapes, m: Floats, n: Floats, k: Floats,
     """Bytes that a matmul must read and write; a convolution reads its input once, not per tap."""
     quantisable = ops["quantisable"] > 0
     weight_bytes = np.where(quantisable, shapes.weight_bytes[:, None], shapes.plain_weight_bytes[:, None])
-    reads = np.where(ops["convolution"] > 0, m * n, m * k)
+    reads = np.where(ops["groups"] > 0, m * n, m * k)
     return (n * k * weight_bytes + (reads + m * n) * shapes.activation_bytes[:, None]) * copies
 
 
@@ -317,7 +323,8 @@ def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
     total = np.zeros((1, 4))
     for ops in (table.matmul, table.attention, table.traffic):
         passes = (ops["backward"] * 2.0) if backward else 1.0
-        total = total + (ops.count * passes)[None, :] @ ops.by_group()
+        kernels = ops.count / np.maximum(ops["groups"], 1.0) if ops is table.matmul else ops.count
+        total = total + (kernels * passes)[None, :] @ ops.by_group()
     return total
 
 
@@ -332,7 +339,7 @@ def _saved(table: ModelTable, shapes: Shapes) -> tuple[Floats, Floats, Floats]:
     single = rows * ops["width"] * width / cut
     kept = np.where((ops["eager"] > 0) & (shapes.fused[:, None] > 0), 0.0, single)
     groups = ops.by_group()
-    is_logits = (ops["width"] == table.classes) & (table.classes > 1)
+    is_logits = (ops["width"] == table.classes) & (table.classes > 1) & (ops.group == OUTPUT)
     kept = np.where(is_logits, 0.0, kept)
     if not len(ops):
         return np.zeros((len(shapes), GROUPS)), np.zeros((len(shapes), GROUPS)), np.zeros(len(shapes))

@@ -169,7 +169,7 @@ def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) ->
     wide = (3.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops[
         "experts_per_token"
     ]
-    spatial = np.where(ops["convolution"] > 0, 0.5, 1.0)
+    spatial = np.where(ops["groups"] > 0, 0.5, 1.0)
     working = rows * wide * np.where(is_body | (table.classes < 2), spatial, 0.0)
     activations = working.max(axis=1) * serving.activation_bytes if len(ops) else np.zeros(len(serving))
     logits = np.where(serving.output_len > 0, serving.concurrency * table.classes * 4.0, 0.0)
