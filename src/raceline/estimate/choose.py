@@ -12,11 +12,12 @@ from typing import Any
 
 import msgspec
 
+from raceline.catalog import constraints, load
 from raceline.estimate.conventions import bytes_per_element, convention, engine
 from raceline.estimate.devices import FORMATS, Device, peak_flops
 from raceline.estimate.scenario import Scenario, Setup, Workload
-from raceline.models.graph import Model
-from raceline.present.errors import InputError, Message
+from raceline.models.graph import Attention, Matmul, Model
+from raceline.present.errors import InputError, Message, message
 
 DEFAULT_SEQ_LEN = 4096
 DEFAULT_INPUT_LEN = 1024
@@ -73,16 +74,25 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return self.dp * self.tp * self.pp * self.cp
 
 
-def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Message, ...] = ()) -> Choice:
-    """The scenario with every open setting decided; raises InputError where settings contradict."""
+def choose(
+    scenario: Scenario, model: Model, device: Device, notes: tuple[Message, ...] = (), parameters: float = 0.0
+) -> Choice:
+    """The scenario with every open setting decided; raises InputError where settings contradict.
+    `parameters`: the model's, which decide how few devices can hold its weights."""
     workload, setup = scenario.workload, scenario.setup
     picker = _Picker(setup)
     is_training = workload.task == "train"
     method = _method(workload, setup, model, picker) if is_training else None
     runtime = picker.take("runtime", _runtime(scenario, model, is_training))
+    notes = (*notes, *_check_runtime(runtime, scenario, device))
     precision = picker.take("precision", _precision(setup, model, device, method, is_training))
     number_format = _number_format(precision, device, setup)
-    layout = _layout(scenario, model, picker, is_training)
+    stored = bytes_per_element(setup.weight_precision or model.weight_format or precision)
+    layout = _layout(scenario, model, picker, is_training, parameters * stored / 2**30, device)
+    if is_training:
+        _check_batch(setup, layout)
+        if setup.weight_precision and method in ("pretrain", "full"):
+            raise InputError("estimate.weights_are_trained", field="setup.weight_precision", method=method)
     lengths = _lengths(workload, model, picker, is_training)
     habits = convention(runtime)
     fused_loss = bool(picker.take("fused_loss", False))
@@ -126,6 +136,8 @@ def choose(scenario: Scenario, model: Model, device: Device, notes: tuple[Messag
 # (https://github.com/meta-pytorch/torchtune, CEWithChunkedOutputLoss: 8).
 COMPILED_LOGIT_BYTES = 7.5
 LOSS_CHUNKS = 8
+# Share of a device's memory that weights may take when devices are cut to serve them.
+ROOM_FOR_WEIGHTS = 0.75
 
 
 def logit_bytes(habit: float, is_compiled: bool, is_chunked: bool) -> float:
@@ -192,6 +204,17 @@ def _base(precision: str) -> str:
     return precision.removesuffix("-mixed").removesuffix("-true")
 
 
+def _check_runtime(runtime: str, scenario: Scenario, device: Device) -> list[Message]:
+    """Refuse a runtime of the catalogue that can't run this; say so where it isn't in the catalogue."""
+    row = load.runtimes().get(runtime)
+    if row is None:
+        return [message("estimate.runtime_unknown", runtime=runtime)] if scenario.setup.runtime else []
+    found = constraints.check_runtime(device.accelerator, row, None, scenario.workload.task)
+    if found:
+        raise InputError(found[0].id, **{**found[0].params, "field": "setup.runtime"})
+    return []
+
+
 _FORMAT_OF = {"mxfp8": "fp8", "nvfp4": "fp4"}
 
 
@@ -211,11 +234,21 @@ def _number_format(precision: str, device: Device, setup: Setup) -> str:
     )  # fmt: skip
 
 
-def _layout(scenario: Scenario, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:
+def _cut_to_fit(most: int, weight_gib: float, device: Device) -> int:
+    """The least tensor parallelism that divides the devices and leaves room beside the weights."""
+    room = (device.memory_gib or device.accelerator.memory_gib or 1.0) * ROOM_FOR_WEIGHTS
+    fitting = [tp for tp in range(1, max(1, most) + 1) if most % tp == 0 and weight_gib / tp <= room]
+    return fitting[0] if fitting else max(1, most)
+
+
+def _layout(
+    scenario: Scenario, model: Model, picker: _Picker, is_training: bool, weight_gib: float, device: Device
+) -> dict[str, int]:
     setup, count = scenario.setup, scenario.hardware.count
     pp, cp, ep = setup.pp or 1, setup.cp or 1, setup.ep or 1
-    stated_tp = setup.tp or (1 if is_training or setup.dp else None)
-    tp = stated_tp or max(1, count // (pp * cp * (setup.dp or 1)))
+    tp = setup.tp or (
+        1 if is_training else _cut_to_fit(count // (pp * cp * (setup.dp or 1)), weight_gib, device)
+    )
     if setup.tp is None and tp > 1:
         picker.chosen["tp"] = tp
     dp = setup.dp or max(1, count // (tp * pp * cp))
@@ -225,11 +258,40 @@ def _layout(scenario: Scenario, model: Model, picker: _Picker, is_training: bool
         raise InputError(
             "estimate.layout_mismatch", field="setup.dp", dp=dp, tp=tp, pp=pp, cp=cp, count=count
         )
-    if pp > max(model.layers, 1):
-        raise InputError("estimate.too_many_stages", field="setup.pp", pp=pp, layers=model.layers)
+    _check_cuts(setup, model, tp, pp, ep)
     if (dp * cp * tp) % ep:
         raise InputError("estimate.experts_mismatch", field="setup.ep", ep=ep, ranks=dp * cp * tp)
     return {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
+
+
+def _check_cuts(setup: Setup, model: Model, tp: int, pp: int, ep: int) -> None:
+    """Cuts that the model can't be cut by."""
+    stages = pp * (setup.virtual_stages or 1)
+    if stages > max(model.layers, 1):
+        field = "setup.pp" if pp > max(model.layers, 1) else "setup.virtual_stages"
+        raise InputError("estimate.too_many_stages", field=field, pp=stages, layers=model.layers)
+    heads = {op.heads for block in model.blocks for op in block.ops if isinstance(op, Attention)}
+    if tp > 1 and heads and any(count % tp for count in heads):
+        raise InputError(
+            "estimate.heads_mismatch", field="setup.tp", tp=tp, heads=", ".join(map(str, sorted(heads)))
+        )
+    experts = max(
+        (op.experts for block in model.blocks for op in block.ops if isinstance(op, Matmul)), default=1
+    )
+    if ep > experts:
+        raise InputError("estimate.experts_missing", field="setup.ep", ep=ep, experts=experts)
+
+
+def _check_batch(setup: Setup, layout: dict[str, int]) -> None:
+    """A global batch is a whole number of micro batches on every rank."""
+    if setup.global_batch is None:
+        return
+    size = (setup.micro_batch or 1) * layout["dp"]
+    if setup.global_batch % size:
+        raise InputError(
+            "estimate.batch_mismatch", field="setup.global_batch", global_batch=setup.global_batch,
+            micro_batch=setup.micro_batch or 1, dp=layout["dp"],
+        )  # fmt: skip
 
 
 def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:

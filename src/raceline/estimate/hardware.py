@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from raceline.catalog import prices
+from raceline.catalog import constraints, prices
 from raceline.catalog.nodes import Node, node_of
 from raceline.catalog.resolve import Resolved
 from raceline.catalog.types import Accelerator, Link, NodeFact, Offer
@@ -83,6 +83,8 @@ def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[
     if hardware.interconnect:
         device = joined_by(device, hardware.interconnect, catalogue)
     if profile := hardware.mig_profile or resolved.mig_profile:
+        if found := constraints.check_mig(accelerator, profile, hardware.count):
+            raise InputError(found[0].id, **{**found[0].params, "field": "hardware.mig_profile"})
         device = _slice(device, profile)
     if usable := hardware.memory_gib or resolved.usable_gib:
         device = msgspec.structs.replace(device, memory_gib=usable)

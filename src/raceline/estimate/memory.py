@@ -71,6 +71,7 @@ class StageStates:
     temporary: Floats
     gathered: Floats
     layer_gradients: Floats
+    buckets: Floats
     share: Floats
     has_input: Floats
     has_output: Floats
@@ -144,6 +145,7 @@ def stage_states(
         temporary=one * layouts.temporary_bytes,
         gathered=_gathered(table, layouts, efficiency, layer, has_input, has_output),
         layer_gradients=np.where(layouts.zero_stage >= 2, layer_gradients, 0.0),
+        buckets=sharded(trained, layouts, 2) * layouts.gradient_bytes * layouts.bucket * states_here,
         share=share,
         has_input=has_input,
         has_output=has_output,
@@ -242,7 +244,7 @@ def _peak(
     logits = activations.logits[of] * (layouts.logit_bytes * states.has_output)[at]
     working = activations.working[of, np.minimum(configs.recompute, 1)]
     gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
-    carried = np.where(configs.accumulation > 1, gradients, 0.0)
+    carried = np.where(configs.accumulation > 1, gradients, states.buckets[at])
     forward = carried + kept + logits + gathered
     is_turn = carried + kept >= gradients
     working = np.where(is_turn & (configs.recompute == 0), 0.0, working)

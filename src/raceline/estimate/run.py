@@ -23,8 +23,9 @@ from raceline.estimate.report import served, trained
 from raceline.estimate.result import Estimate
 from raceline.estimate.scenario import Hardware, Scenario, parse
 from raceline.estimate.serving import serving_memory, serving_time
+from raceline.models import count
 from raceline.models.graph import Model
-from raceline.present.errors import Message, RacelineError
+from raceline.present.errors import InputError, Message, RacelineError
 
 Read = Callable[[str, int | None], Model]
 Outcome = Estimate | RacelineError
@@ -56,7 +57,12 @@ def estimate_many(
             continue
         groups[_table_key(choice)].append((index, choice))
     for members in groups.values():
-        for (index, _), outcome in zip(members, session.evaluate([c for _, c in members]), strict=True):
+        choices = [choice for _, choice in members]
+        try:
+            found: Sequence[Outcome] = session.evaluate(choices)
+        except RacelineError as error:
+            found = [error] * len(choices)
+        for (index, _), outcome in zip(members, found, strict=True):
             outcomes[index] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
 
@@ -75,6 +81,7 @@ class _Session:
     def __init__(self, catalogue: Catalogue, read: Read, efficiency: Efficiency) -> None:
         self.catalogue, self.read, self.efficiency = catalogue, read, efficiency
         self.models: dict[tuple[str, int | None], Model | RacelineError] = {}
+        self.parameters: dict[str, float] = {}
         self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
         self.prices: dict[Hardware, Price | None] = {}
 
@@ -89,7 +96,12 @@ class _Session:
             accelerator = self.devices[hardware][0].accelerator
             self.prices[hardware] = self.catalogue.price_hour_usd(hardware, accelerator)
         device, notes = self.devices[hardware]
-        return choose(whole, model, device, notes)
+        return choose(whole, model, device, notes, self._parameters(whole.model, model))
+
+    def _parameters(self, reference: str, model: Model) -> float:
+        if reference not in self.parameters:
+            self.parameters[reference] = float(count.parameters(model))
+        return self.parameters[reference]
 
     def _model(self, reference: str, image_size: int | None) -> Model:
         key = (reference, image_size)
@@ -110,6 +122,12 @@ class _Session:
             first.model, first.method, first.scenario.setup.lora_rank, first.lora_targets,
             first.scenario.workload.components,
         )  # fmt: skip
+        if first.method in ("lora", "qlora") and not table.adapters.any():
+            raise InputError(
+                "estimate.no_targets",
+                field="setup.lora_targets",
+                given=", ".join(first.lora_targets or ("all",)),
+            )
         index_of: dict[Device, int] = {}
         device_of = [index_of.setdefault(choice.device, len(index_of)) for choice in choices]
         devices = arrange(list(index_of), self.efficiency)

@@ -133,6 +133,10 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 _AT = re.compile(r" - at `\$?\.?([^`]*)`$")
 _UNKNOWN = re.compile(r"unknown field `([^`]*)`")
 _MISSING = re.compile(r"missing required field `([^`]*)`")
+_TYPE_WORDS = {
+    "`int`": "integer", "`float`": "number", "`str`": "text", "`object`": "mapping", "`bool`": "true/false",
+    "`array`": "list", " | null": "", " | `null`": "",
+}  # fmt: skip
 _EXPECTED = re.compile(r"Expected ([^,]+?)(?:, got (.*))?$")
 
 
@@ -171,15 +175,18 @@ def _as_input_error(text: str, data: Any) -> InputError:
     if found := _UNKNOWN.search(text):
         name = found.group(1)
         nearest = difflib.get_close_matches(name, _names_at(path), 1)
-        return InputError(
-            "estimate.field_unknown", field=_join(path, name), nearest=nearest[0] if nearest else None
-        )
+        known = ", ".join(_names_at(path))
+        if not nearest:
+            return InputError("estimate.field_not_known", field=_join(path, name), known=known)
+        return InputError("estimate.field_unknown", field=_join(path, name), nearest=nearest[0])
     if found := _MISSING.search(text):
         return InputError("estimate.field_missing", field=_join(path, found.group(1)))
     expected = _EXPECTED.search(text)
     wanted = expected.group(1) if expected else text
     if "enum value" in text or "Invalid" in text:
         wanted = ", ".join(_choices_at(path)) or wanted
+    for word, plain in _TYPE_WORDS.items():
+        wanted = wanted.replace(word, plain)
     return InputError(
         "estimate.field_wrong", field=path or "scenario", given=_given(data, path), expected=wanted
     )

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.catalog import constraints, load
 from raceline.estimate.choose import LOSS_CHUNKS, logit_bytes
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, convention, state_bytes
-from raceline.estimate.devices import FORMATS, Devices
+from raceline.estimate.devices import FORMATS, Device, Devices
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import stage_states
 from raceline.estimate.op_time import Shapes
@@ -145,29 +146,35 @@ def number_format(precision: str) -> str:
     return {"mxfp8": "fp8", "nvfp4": "fp4"}.get(base, base)
 
 
-def runtime_of(tp: Ints, pp: Ints, dp: Ints, zero: Ints, is_xla: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """The runtime that runs a layout, as an index of RUNTIMES."""
+def runtime_of(tp: Ints, pp: Ints, dp: Ints, zero: Ints, own: Ints) -> NDArray[np.int64]:
+    """The runtime that runs a layout, as an index of RUNTIMES; `own`: that of the device's vendor, or 0."""
     is_cut = (tp > 1) | (pp > 1)
     index = np.where(is_cut, 3, np.where(dp == 1, 0, np.where(zero == 0, 1, np.where(zero == 3, 2, 4))))
-    return np.where(is_xla, 5, index)
+    return np.where(own > 0, own, index)
 
 
-RUNTIMES = ("pytorch", "pytorch-ddp", "pytorch-fsdp2", "megatron-lm", "deepspeed", "jax")
+RUNTIMES = ("pytorch", "pytorch-ddp", "pytorch-fsdp2", "megatron-lm", "deepspeed", "jax", "neuron")
+_OWN_RUNTIME = {"Google": 5, "AWS": 6}
 
 
 def _layouts(
     table: ModelTable, job: Job, devices: Devices, limits: Limits, grid: dict[str, Ints]
 ) -> tuple[Layouts, Ints, Ints, tuple[str, ...]]:
-    is_xla = np.array([device.accelerator.kind == "tpu" for device in devices.items])[grid["device"]]
+    own = np.array([_OWN_RUNTIME.get(device.accelerator.vendor, 0) for device in devices.items])[
+        grid["device"]
+    ]
     runtimes: tuple[str, ...] = RUNTIMES
-    runtime = runtime_of(grid["tp"], grid["pp"], grid["dp"] * grid["cp"], grid["zero"], is_xla)
+    runtime = runtime_of(grid["tp"], grid["pp"], grid["dp"] * grid["cp"], grid["zero"], own)
     if limits.runtime:
-        runtimes, runtime = (limits.runtime,), np.zeros(len(is_xla), dtype=np.int64)
+        runtimes, runtime = (limits.runtime,), np.zeros(len(own), dtype=np.int64)
     states = {
         (r, p): _states(runtimes[r], limits.precisions[p], limits.optimizer)
         for r in range(len(runtimes))
         for p in range(len(limits.precisions))
     }
+    runs = np.array([[_runs(device, name) for name in runtimes] for device in devices.items])
+    keep = runs[grid["device"], runtime]
+    grid, runtime = {name: values[keep] for name, values in grid.items()}, runtime[keep]
     codes = runtime * len(limits.precisions) + grid["precision"]
     columns = np.array([states[divmod(code, len(limits.precisions))] for code in range(len(states))])[codes]
     weight, gradient, master, moments, temporary, compute, casts, fused, logits = columns.T
@@ -187,6 +194,12 @@ def _layouts(
         bucket=((grid["zero"] == 0) & (grid["dp"] > 1)).astype(float), keeps_gathered=0.0 * ones,
     )  # fmt: skip
     return layouts, runtime, grid["precision"], runtimes
+
+
+def _runs(device: Device, runtime: str) -> bool:
+    """Whether the catalogue knows nothing against training by this runtime on this device."""
+    row = load.runtimes().get(runtime)
+    return row is None or not constraints.check_runtime(device.accelerator, row, None, "train")
 
 
 def has_fused_loss(table: ModelTable) -> float:
