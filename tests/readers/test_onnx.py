@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,23 @@ def test_endless_fields_end_in_time() -> None:
     with pytest.raises(InputError):
         parse(memoryview(field(1, 8) * 3_000_000), "x")
     assert time.process_time() - started < 1.5
+
+
+def test_values_that_shapes_need_are_held_within_bounds(tmp_path: Path) -> None:
+    size = field(5, field(1, 1) + field(2, 7) + field(7, 65_536) + field(8, "size"))
+    sums = (node("Add", f"c{at} c{at}", f"c{at + 1}") for at in range(2_000))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(graph(port("x", 1, 1, 4), size, node("ConstantOfShape", "size", "c0"), *sums))
+    tracemalloc.start()
+    read_model(str(path))
+    held_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert held_bytes < 100e6
+
+
+def test_a_graph_of_too_many_nodes_is_refused() -> None:
+    with pytest.raises(InputError):
+        parse(memoryview(graph(*[node("Relu", "x", "x")] * 20_001)), "x")
 
 
 @given(st.binary(max_size=60), st.integers(0, len(TEXT)))

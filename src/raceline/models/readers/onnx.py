@@ -8,7 +8,8 @@ from typing import Any
 
 from raceline.models.graph import Model
 from raceline.models.readers import trace
-from raceline.models.readers.onnx_shapes import Known, infer
+from raceline.models.readers.onnx_content import ABSENT, Known
+from raceline.models.readers.onnx_shapes import infer
 from raceline.models.readers.onnx_wire import Graph, Node, load
 from raceline.models.readers.tensors import checked_shape
 from raceline.models.readers.trace import Step, Value
@@ -17,6 +18,7 @@ from raceline.present.errors import InputError
 DEFAULT_TOKENS = 128
 DEFAULT_IMAGE_SIZE = 224
 _WHOLE = (6, 7)
+_MOST_CONTENT = 4_000_000
 _SILENT_NAMES = (
     "Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Shape", "Constant", "ConstantOfShape",
     "Identity", "Cast", "Expand", "Range", "Slice", "Split", "Dropout", "DequantizeLinear",
@@ -117,6 +119,7 @@ def _steps(
         known[name] = Known(constant.shape, constant.values, is_weight, constant.precision is None)
     steps: list[Step] = []
     bases: dict[str, str] = {}
+    room = _MOST_CONTENT
     for node in graph.nodes:
         if node.operator == "Constant":
             value = node.attributes.get("value")
@@ -125,8 +128,9 @@ def _steps(
             if value is None:
                 known[node.outputs[0]] = _plain_constant(node)
             continue
-        given = [known[name] for name in node.inputs if name]
-        results = infer(node, given, _stated(graph, node, shapes))
+        given = [known[name] if name else ABSENT for name in node.inputs]
+        results = infer(node, given, _stated(graph, node, shapes), room)
+        room -= math.prod(results[0].shape) if results[0].content is not None else 0
         known.update({name: result for name, result in zip(node.outputs, results, strict=False) if name})
         if node.operator in _SAME_STORAGE:
             bases |= dict.fromkeys(node.outputs, bases.get(node.inputs[0], node.inputs[0]))

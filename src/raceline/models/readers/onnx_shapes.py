@@ -1,4 +1,4 @@
-"""Shapes of an ONNX graph's values, and the small whole-number values that shapes are made of.
+"""Shapes of an ONNX graph's values, operator by operator.
 
 Operator definitions: github.com/onnx/onnx, docs/Operators.md. An operator that isn't here takes its
 stated shape from the file, else the shape of its first input.
@@ -8,31 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
 import numpy as np
 
+from raceline.models.readers.onnx_content import Inputs, Known, content_of, listed, whole_numbers
 from raceline.models.readers.onnx_wire import Node
 from raceline.models.readers.tensors import Shape, checked_shape
 
-_MOST_FOLDED = 65_536
 
-
-class Known(msgspec.Struct, frozen=True):
-    """What is known of a value: its shape, its content where that is small, the weight that it is."""
-
-    shape: Shape
-    content: Any = None
-    weight: str | None = None
-    is_whole: bool = False
-
-
-Inputs = list[Known]
-
-
-def infer(node: Node, given: Inputs, stated: Shape | None) -> list[Known]:
-    """What is known of the node's outputs."""
+def infer(node: Node, given: Inputs, stated: Shape | None, room: int) -> list[Known]:
+    """What is known of the node's outputs. `room`: how many elements of content may still be held."""
     rule = _RULES.get(node.operator)
     whole = bool(given) and given[0].is_whole
     if rule is None:
@@ -40,7 +25,7 @@ def infer(node: Node, given: Inputs, stated: Shape | None) -> list[Known]:
         shapes = [shape]
     else:
         shapes = rule(node, given)
-    content = _content(node, given, shapes[0] if shapes else ())
+    content = content_of(node, given, shapes[0] if shapes else (), room)
     if content is not None:
         return [Known(tuple(content.shape), content, None, content.dtype.kind in "iub")]
     weight = given[0].weight if given and node.operator in _SAME_WEIGHT else None
@@ -127,21 +112,8 @@ def _global_pool(node: Node, given: Inputs) -> list[Shape]:
     return [given[0].shape[:2] + (1,) * (len(given[0].shape) - 2)]
 
 
-def _whole(known: Known | None) -> list[int] | None:
-    if known is None or known.content is None:
-        return None
-    return [int(value) for value in np.asarray(known.content).reshape(-1)[:64]]
-
-
-def _listed(node: Node, given: Inputs, position: int, name: str) -> list[int] | None:
-    """A list that older versions write as an attribute and newer ones as an input."""
-    if name in node.attributes:
-        return list(node.attributes[name])
-    return _whole(given[position]) if len(given) > position else None
-
-
 def _reshape(node: Node, given: Inputs) -> list[Shape]:
-    wanted = _listed(node, given, 1, "shape")
+    wanted = listed(node, given, 1, "shape")
     if wanted is None:
         raise KeyError("shape")
     shape = given[0].shape
@@ -168,24 +140,24 @@ def _concat(node: Node, given: Inputs) -> list[Shape]:
 def _split(node: Node, given: Inputs) -> list[Shape]:
     shape = given[0].shape
     axis = node.attributes.get("axis", 0) % len(shape)
-    parts = _listed(node, given, 1, "split") or [-(-shape[axis] // len(node.outputs))] * len(node.outputs)
+    parts = listed(node, given, 1, "split") or [-(-shape[axis] // len(node.outputs))] * len(node.outputs)
     return [(*shape[:axis], size, *shape[axis + 1 :]) for size in parts]
 
 
 def _slice(node: Node, given: Inputs) -> list[Shape]:
     shape = list(given[0].shape)
-    starts, ends = _listed(node, given, 1, "starts"), _listed(node, given, 2, "ends")
+    starts, ends = listed(node, given, 1, "starts"), listed(node, given, 2, "ends")
     if starts is None or ends is None:
         return [tuple(shape)]
-    axes = _listed(node, given, 3, "axes") or list(range(len(starts)))
-    steps = _listed(node, given, 4, "steps") or [1] * len(starts)
+    axes = listed(node, given, 3, "axes") or list(range(len(starts)))
+    steps = listed(node, given, 4, "steps") or [1] * len(starts)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         shape[axis] = len(range(*slice(start, end, step).indices(shape[axis])))
     return [tuple(shape)]
 
 
 def _unsqueeze(node: Node, given: Inputs) -> list[Shape]:
-    axes = _listed(node, given, 1, "axes") or [0]
+    axes = listed(node, given, 1, "axes") or [0]
     sizes = list(given[0].shape)
     total = len(sizes) + len(axes)
     for axis in sorted(axis % total for axis in axes):
@@ -195,7 +167,7 @@ def _unsqueeze(node: Node, given: Inputs) -> list[Shape]:
 
 def _squeeze(node: Node, given: Inputs) -> list[Shape]:
     shape = given[0].shape
-    axes = _listed(node, given, 1, "axes")
+    axes = listed(node, given, 1, "axes")
     gone = (
         {axis % len(shape) for axis in axes} if axes else {at for at, size in enumerate(shape) if size == 1}
     )
@@ -216,7 +188,7 @@ def _gather(node: Node, given: Inputs) -> list[Shape]:
 
 def _reduce(node: Node, given: Inputs) -> list[Shape]:
     shape = given[0].shape
-    axes = _listed(node, given, 1, "axes") or list(range(len(shape)))
+    axes = listed(node, given, 1, "axes") or list(range(len(shape)))
     gone = {axis % len(shape) for axis in axes}
     if node.attributes.get("keepdims", 1):
         return [tuple(1 if at in gone else size for at, size in enumerate(shape))]
@@ -224,11 +196,11 @@ def _reduce(node: Node, given: Inputs) -> list[Shape]:
 
 
 def _expand(node: Node, given: Inputs) -> list[Shape]:
-    return [_broadcast([given[0].shape, tuple(_whole(given[1]) or ())])]
+    return [_broadcast([given[0].shape, tuple(whole_numbers(given[1]) or ())])]
 
 
 def _from_content(node: Node, given: Inputs) -> list[Shape]:
-    return [tuple(_whole(given[0]) or (1,))]
+    return [tuple(whole_numbers(given[0]) or (1,))]
 
 
 def _shape(node: Node, given: Inputs) -> list[Shape]:
@@ -236,7 +208,7 @@ def _shape(node: Node, given: Inputs) -> list[Shape]:
 
 
 def _range(node: Node, given: Inputs) -> list[Shape]:
-    bounds = [_whole(known) for known in given]
+    bounds = [whole_numbers(known) for known in given]
     if any(not bound for bound in bounds):
         raise KeyError("range")
     return [(len(range(*(bound[0] for bound in bounds if bound))),)]
@@ -244,10 +216,10 @@ def _range(node: Node, given: Inputs) -> list[Shape]:
 
 def _resize(node: Node, given: Inputs) -> list[Shape]:
     shape = given[0].shape
-    sizes = _whole(given[3]) if len(given) > 3 else None
+    sizes = whole_numbers(given[3]) if len(given) > 3 else None
     if sizes:
         return [tuple(sizes)]
-    scales = given[2 if len(given) > 2 else 1].content
+    scales = given[2 if len(given) > 2 else 1].content  # the first version has no region before them
     if scales is None or np.size(scales) != len(shape):
         raise KeyError("scales")
     return [tuple(int(size * float(scale)) for size, scale in zip(shape, np.ravel(scales), strict=True))]
@@ -255,7 +227,7 @@ def _resize(node: Node, given: Inputs) -> list[Shape]:
 
 def _pad(node: Node, given: Inputs) -> list[Shape]:
     shape = given[0].shape
-    pads = _listed(node, given, 1, "pads") or [0] * (2 * len(shape))
+    pads = listed(node, given, 1, "pads") or [0] * (2 * len(shape))
     half = len(pads) // 2
     return (
         [tuple(size + pads[at] + pads[at + half] for at, size in enumerate(shape))]
@@ -300,57 +272,3 @@ _SAME_SHAPE_NAMES = (
     "Sign", "IsNaN",
 )  # fmt: skip
 _RULES |= dict.fromkeys(_SAME_SHAPE_NAMES, _first)
-
-_ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Equal": np.equal, "Max": np.maximum, "Min": np.minimum,
-    "Greater": np.greater, "Less": np.less,
-}  # fmt: skip
-
-
-def _content(node: Node, given: Inputs, shape: Shape) -> Any:
-    """The small whole-number content of an output that shapes are calculated with, or None."""
-    if math.prod(shape) > _MOST_FOLDED:
-        return None
-    if node.operator == "Shape":
-        full = given[0].shape
-        return np.array(
-            full[node.attributes.get("start", 0) : node.attributes.get("end", len(full))], np.int64
-        )
-    if node.operator == "ConstantOfShape" and given[0].content is not None:
-        value = getattr(node.attributes.get("value"), "values", None)
-        return np.full(shape, 0 if value is None else np.ravel(value)[0])
-    values = [known.content for known in given]
-    if not values or any(value is None for value in values):
-        return None
-    if node.operator in _ARITHMETIC and len(values) == 2:
-        return np.asarray(_ARITHMETIC[node.operator](*values))
-    if node.operator == "Div" and all(np.asarray(value).dtype.kind == "i" for value in values):
-        return np.asarray(values[0] // np.maximum(values[1], 1))
-    if node.operator == "Where":
-        return np.where(*values)
-    if node.operator == "Gather":
-        return np.take(values[0], values[1].astype(np.int64), axis=node.attributes.get("axis", 0))
-    if node.operator == "Concat":
-        return np.concatenate([np.atleast_1d(value) for value in values], axis=node.attributes.get("axis", 0))
-    if node.operator == "Range":
-        return np.arange(*(int(np.ravel(value)[0]) for value in values))
-    if node.operator == "Slice":
-        return _sliced(node, given)
-    if node.operator == "Expand":
-        return np.broadcast_to(values[0], shape)
-    if node.operator == "Cast":
-        return values[0].astype(np.int64) if node.attributes.get("to") in (6, 7) else values[0]
-    if node.operator in ("Unsqueeze", "Squeeze", "Reshape", "Identity"):
-        return np.reshape(values[0], shape)
-    return None
-
-
-def _sliced(node: Node, given: Inputs) -> Any:
-    content = np.asarray(given[0].content)
-    starts, ends = _listed(node, given, 1, "starts") or [], _listed(node, given, 2, "ends") or []
-    axes = _listed(node, given, 3, "axes") or list(range(len(starts)))
-    steps = _listed(node, given, 4, "steps") or [1] * len(starts)
-    index: list[Any] = [slice(None)] * content.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        index[axis] = slice(start, end, step)
-    return content[tuple(index)]

@@ -20,6 +20,7 @@ from raceline.present.documents import open_file
 from raceline.present.errors import InputError
 
 _MOST_FIELDS = 300_000
+_MOST_NODES = 20_000
 _SMALL_ELEMENTS = 4096
 _FLOATS = {1: "fp32", 10: "fp16", 11: "fp64", 16: "bf16", 17: "fp8", 18: "fp8", 19: "fp8", 20: "fp8"}
 _NUMPY = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8", 12: "<u4", 13: "<u8"}
@@ -123,6 +124,8 @@ class _Reader:
         for number, value in self.fields(data):
             if number == 1:
                 nodes.append(self._node(value))
+                if len(nodes) > _MOST_NODES:
+                    raise InputError("models.program_too_long", limit=_MOST_NODES)
             elif number == 5:
                 name, constant = self._tensor(value)
                 constants[name] = constant
