@@ -191,11 +191,24 @@ def test_longer_texts_make_both_streams_longer() -> None:
         ("dit-xl-2", 675_129_632),
         ("sd3.5-large", 13_721_068_003),
         ("stable-diffusion-v2-mlperf", 865_910_724 + 340_387_840),
+        ("cogvideox-2b", 1_693_783_872),
+        ("cogvideox-5b", 5_570_283_072),
+        ("wan2.1-t2v-1.3b", 1_418_996_800),
+        ("wan2.1-t2v-14b", 14_288_491_584),
         ("pixart-alpha", 611_349_152 + 4_762_310_656 + 83_653_863),
     ],
 )
 def test_bundled_names_have_their_published_size(name: str, parameters: int) -> None:
     assert _parameters(names.find(name).config) == parameters
+
+
+@pytest.mark.parametrize("name", ["cogvideox-2b", "wan2.1-t2v-1.3b"])
+def test_a_video_has_a_latent_frame_for_four_of_its_frames(name: str) -> None:
+    config = names.find(name).config
+    short, long = (_build({**config, "num_frames": frames, "height": 64, "width": 96}) for frames in (1, 41))
+    rows = [model.blocks[0].ops[0].rows.fixed for model in (short, long)]
+    assert rows == [4 * 6, 11 * 4 * 6]
+    assert short.unit == "sample"
 
 
 def test_a_denoiser_that_stands_for_its_pipeline_says_so() -> None:

@@ -34,6 +34,7 @@ _JOINT = {**_HEADS, "joint_attention_dim": 96, "pooled_projection_dim": 32, "in_
 _SD3 = {**_JOINT, "_class_name": "SD3Transformer2DModel", "sample_size": LATENT, "caption_projection_dim": 64,
         "pos_embed_max_size": 16}  # fmt: skip
 _PATCHES = {**_HEADS, "sample_size": LATENT, "norm_num_groups": 8}
+_VIDEO = {"num_frames": 9, "sample_frames": 9, "height": 64, "width": 128, "in_channels": 16}
 INSTANCES: dict[str, dict[str, Any]] = {
     "unet": _UNET,
     "unet-xl": {
@@ -50,11 +51,14 @@ INSTANCES: dict[str, dict[str, Any]] = {
     "dit": {**_PATCHES, "_class_name": "DiTTransformer2DModel", "num_embeds_ada_norm": 12, "out_channels": 8},
     "pixart": {**_PATCHES, "_class_name": "PixArtTransformer2DModel", "cross_attention_dim": 64,
                "caption_channels": 96},
+    "cogvideox": {**_HEADS, **_VIDEO, "_class_name": "CogVideoXTransformer3DModel", "time_embed_dim": 32,
+                  "text_embed_dim": 96, "max_sequence_length": 226, "sample_width": 16, "sample_height": 8},
+    "wan": {**_HEADS, **_VIDEO, "_class_name": "WanTransformer3DModel", "ffn_dim": 128, "text_dim": 96},
     "vae": {"_class_name": "AutoencoderKL", "sample_size": 64, "block_out_channels": [32, 64],
             "latent_channels": 4, "norm_num_groups": 8,
             "down_block_types": ["DownEncoderBlock2D"] * 2, "up_block_types": ["UpDecoderBlock2D"] * 2},
 }  # fmt: skip
-SIDES = {"vae": 64}
+SIDES = {"vae": 64, "cogvideox": None, "wan": None}
 TEXT = {"sd3": 77 + 256, "sd3.5": 77 + 256, "flux": 512, "pixart": 120}
 BF16 = torch.bfloat16
 
@@ -92,6 +96,12 @@ def _batch(name: str) -> dict[str, Any]:
         return {"hidden_states": _random(BATCH, 16, LATENT, LATENT), "timestep": step,
                 "encoder_hidden_states": _random(BATCH, text, 96),
                 "pooled_projections": _random(BATCH, 32)}  # fmt: skip
+    if name == "cogvideox":
+        return {"hidden_states": _random(BATCH, 3, 16, 8, 16), "timestep": step,
+                "encoder_hidden_states": _random(BATCH, 226, 96)}  # fmt: skip
+    if name == "wan":
+        return {"hidden_states": _random(BATCH, 16, 3, 8, 16), "timestep": step,
+                "encoder_hidden_states": _random(BATCH, 512, 96)}  # fmt: skip
     latent = {"hidden_states": _random(BATCH, 4, LATENT, LATENT), "timestep": step}
     if name == "dit":
         return {**latent, "class_labels": torch.tensor([1, 2])}

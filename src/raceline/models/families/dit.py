@@ -32,7 +32,7 @@ from raceline.models.families.layers import (
     residual,
     tensor,
 )
-from raceline.models.families.modulation import gated, modulated, modulation
+from raceline.models.families.modulation import gated, learned_offset, modulated, modulation
 from raceline.models.families.resblock import plain_heads
 from raceline.models.families.transformer import embedding
 from raceline.models.fields import Fields
@@ -133,7 +133,7 @@ def pixart(
     body = block(
         "layer",
         tensor("input", shape.width, shape.rows),
-        _offset("attention", shape.width, 6),
+        learned_offset("attention", shape.width, 6),
         _attended(shape),
         _read_text(fields, shape, text),
         _fed(shape, "crossed"),
@@ -144,7 +144,7 @@ def pixart(
     return [
         _pixart_input(fields, shape, text, component),
         body,
-        _output(shape, component, _offset("out", shape.width, 2)),
+        _output(shape, component, learned_offset("out", shape.width, 2)),
     ]
 
 
@@ -166,16 +166,6 @@ def _step_and_label(width: int, classes: int) -> Part:
         embedded("time", STEP_WIDTH, width),
         embedding("label", classes, width, rows=SAMPLE, split=False),
         shared("time_embedding", width, SAMPLE),
-    )
-
-
-def _offset(prefix: str, width: int, factors: int) -> Part:
-    """Scale, shift and gate as the sum of the shared ones and a learned table."""
-    return join(
-        elementwise(
-            f"{prefix}_table", factors * width, factors * width, rows=SAMPLE, parameters=factors * width
-        ),
-        tensor(f"{prefix}_factors", factors * width, SAMPLE),
     )
 
 

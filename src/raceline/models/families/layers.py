@@ -105,6 +105,7 @@ NORMS: dict[str, NormKind] = {
     "layer_no_bias": NormKind("layer"),
     "layer_fp32": NormKind("layer", upcasts=1.5, hat="fp32"),
     "layer_plain": NormKind("layer", upcasts=0.5),
+    "layer_fp32_whole": NormKind("layer", upcasts=0.5, bias=True),
     "rms": NormKind("rms", upcasts=0.5, hat="activation"),
     "rms_fp32": NormKind("rms", upcasts=0.5, hat="fp32"),
     "rms_gemma": NormKind("rms", upcasts=0.5, hat="fp32"),

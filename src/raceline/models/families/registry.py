@@ -81,6 +81,8 @@ _IMAGE_TYPES = {
     "dit:build_labelled": ("DiTTransformer2DModel",),
     "dit:build_pixart": ("PixArtTransformer2DModel",),
     "vae:build": ("AutoencoderKL",),
+    "video:build_cogvideox": ("CogVideoXTransformer3DModel",),
+    "video:build_wan": ("WanTransformer3DModel",),
     "recommender:build_dlrm": ("dlrm",),
     "recommender:build_wide_deep": ("wide_deep",),
     "recommender:build_two_tower": ("two_tower",),
