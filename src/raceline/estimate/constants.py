@@ -24,6 +24,8 @@ class Efficiency:
     attention_rows: dict[str, float]
     usable_rows: dict[tuple[str, str], float]
     scalars: dict[str, float]
+    matmul_sources: dict[tuple[str, str], str]
+    scalar_sources: dict[str, str]
 
     def __getattr__(self, name: str) -> float:
         try:
@@ -34,6 +36,11 @@ class Efficiency:
     def matmul(self, architecture: str, number_class: str) -> tuple[float, float, float, float]:
         """The matmul curve of an architecture, or that of any where none is known."""
         return self.matmul_rows.get((architecture, number_class)) or self.matmul_rows["*", number_class]
+
+    def source_of(self, architecture: str, number_class: str) -> str:
+        """Where the matmul curve of an architecture comes from."""
+        at = (architecture, number_class)
+        return self.matmul_sources.get(at) or self.matmul_sources["*", number_class]
 
     def attention(self, architecture: str) -> float:
         """Time over FLOPs / peak of a fused attention kernel."""
@@ -62,4 +69,6 @@ def parse(data: dict[str, Any]) -> Efficiency:
         attention_rows={row[0]: row[1] for row in data["attention"]["rows"]},
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
         scalars={name: value[0] for name, value in data["scalars"].items()},
+        matmul_sources={(row[0], row[1]): data["sources"][row[6]] for row in data["matmul"]["rows"]},
+        scalar_sources={name: data["sources"][value[1]] for name, value in data["scalars"].items()},
     )

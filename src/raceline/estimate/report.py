@@ -13,7 +13,7 @@ from raceline.estimate.devices import peak_flops
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import GIB
 from raceline.estimate.ranges import memory_range, time_range, verdict, worst
-from raceline.estimate.result import Estimate, Latency, MemoryParts, Range, Throughput, TimeParts
+from raceline.estimate.result import Estimate, Fact, Latency, MemoryParts, Range, Throughput, TimeParts
 from raceline.estimate.serving import Serving, ServingMemory, ServingTime
 from raceline.estimate.train import Evaluated
 from raceline.present.errors import Message, message
@@ -32,7 +32,7 @@ _BOUND_NAMES = {"memory_bound": "memory", "communication_exposed": "communicatio
 
 def trained(
     choice: Choice, done: Evaluated, row: int, micro_batch: int, recompute: str, table: ModelTable,
-    limit_bytes: float, offloaded_bytes: float, price: Price | None, efficiency: Efficiency,
+    limit_bytes: float, offloaded_bytes: float, price: Price | None, efficiency: Efficiency, facts: tuple[Fact, ...],
 ) -> Estimate:  # fmt: skip
     """The estimate of a training row."""
     steps_of = float(done.configs.accumulation[row])
@@ -77,12 +77,13 @@ def trained(
         ),
         chosen=_chosen(choice, micro_batch, recompute, global_batch),
         warnings=(*choice.notes, *warnings),
+        basis=facts,
     )
 
 
 def served(
     choice: Choice, serving: Serving, memory: ServingMemory, time: ServingTime, row: int, table: ModelTable,
-    limit_bytes: float, price: Price | None, efficiency: Efficiency,
+    limit_bytes: float, price: Price | None, efficiency: Efficiency, facts: tuple[Fact, ...],
 ) -> Estimate:  # fmt: skip
     """The estimate of an inference row."""
     parts = TimeParts(
@@ -129,6 +130,7 @@ def served(
         ),
         chosen={**choice.chosen, "cache_tokens": int(min(memory.cache_tokens[row], 1e15))},
         warnings=(*choice.notes, *warnings),
+        basis=facts,
     )
 
 

@@ -72,6 +72,15 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     source_url: str
 
 
+class Fact(msgspec.Struct, frozen=True):
+    """A fact or a constant that an estimate stands on, with its source."""
+
+    name: str
+    value: float
+    unit: str
+    source: str
+
+
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one scenario. None stands where a figure has no meaning for the task."""
 
@@ -93,6 +102,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     chosen: dict[str, Any]
     evidence: tuple[Neighbour, ...] = ()
     warnings: tuple[Message, ...] = ()
+    basis: tuple[Fact, ...] = ()
     schema: str = "raceline.estimate/1"
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from raceline.catalog.prices import Price
 from raceline.estimate import constants, infer, train
+from raceline.estimate.basis import basis
 from raceline.estimate.choose import Choice, choose
 from raceline.estimate.configs import RECOMPUTE
 from raceline.estimate.constants import Efficiency
@@ -20,7 +21,7 @@ from raceline.estimate.layout import ModelTable, tabulate
 from raceline.estimate.memory import GIB, states_off_device
 from raceline.estimate.remedy import PeakBytes, remedies
 from raceline.estimate.report import served, trained
-from raceline.estimate.result import Estimate
+from raceline.estimate.result import Estimate, Fact
 from raceline.estimate.scenario import Hardware, Scenario, parse
 from raceline.estimate.serving import serving_memory, serving_time
 from raceline.models import count
@@ -82,6 +83,7 @@ class _Session:
         self.catalogue, self.read, self.efficiency = catalogue, read, efficiency
         self.models: dict[tuple[str, int | None], Model | RacelineError] = {}
         self.parameters: dict[str, float] = {}
+        self.facts: dict[tuple[Device, str], tuple[Fact, ...]] = {}
         self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
         self.prices: dict[Hardware, Price | None] = {}
 
@@ -97,6 +99,12 @@ class _Session:
             self.prices[hardware] = self.catalogue.price_hour_usd(hardware, accelerator)
         device, notes = self.devices[hardware]
         return choose(whole, model, device, notes, self._parameters(whole.model, model))
+
+    def _facts(self, choice: Choice) -> tuple[Fact, ...]:
+        key = (choice.device, choice.number_format)
+        if key not in self.facts:
+            self.facts[key] = basis(choice.device, choice.number_format, self.efficiency)
+        return self.facts[key]
 
     def _parameters(self, reference: str, model: Model) -> float:
         if reference not in self.parameters:
@@ -147,7 +155,7 @@ class _Session:
             trained(
                 choice, done, row, rows.micro_batch[row], RECOMPUTE[int(done.configs.recompute[row])], table,
                 float(devices.memory_bytes[device]), float(offloaded[owner]),
-                self.prices[choice.scenario.hardware], self.efficiency,
+                self.prices[choice.scenario.hardware], self.efficiency, self._facts(choice),
             )
             for owner, (choice, row, device) in enumerate(zip(choices, picked, device_of, strict=True))
         ]  # fmt: skip
@@ -170,7 +178,7 @@ class _Session:
         estimates = [
             served(
                 choice, serving, memory, time, row, table, float(devices.memory_bytes[device]),
-                self.prices[choice.scenario.hardware], self.efficiency,
+                self.prices[choice.scenario.hardware], self.efficiency, self._facts(choice),
             )
             for row, (choice, device) in enumerate(zip(choices, device_of, strict=True))
         ]  # fmt: skip

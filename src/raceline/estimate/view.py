@@ -140,10 +140,29 @@ def explain_view(estimate: Estimate, scenario: Scenario | None = None) -> View:
             if (value := float(getattr(times, name))) >= 0
         ]
         items.append(Table(columns, tuple(time_rows), caption=message("estimate.label_step")))
+    is_training = memory.gradients is not None
+    items.append(_basis_table(estimate))
+    items.append(Text(message("estimate.how_matmul")))
+    items.append(Text(message("estimate.how_memory" if is_training else "estimate.how_cache")))
+    items.append(Text(message("estimate.how_step" if is_training else "estimate.how_decode")))
     if scenario is not None:
         items.append(_setup_table(scenario))
     items.append(Text(message("estimate.mfu_convention")))
     return Group(tuple(items))
+
+
+def _basis_table(estimate: Estimate) -> View:
+    """Facts and constants with their sources."""
+    columns = (
+        Column(message("estimate.column_fact"), can_wrap=False),
+        Column(message("estimate.column_amount"), align="right", can_wrap=False),
+        Column(message("estimate.column_source")),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (message(f"estimate.fact_{fact.name}"), Quantity(fact.value, fact.unit), fact.source)
+        for fact in estimate.basis
+    ]
+    return Table(columns, tuple(rows), caption=message("estimate.stands_on"))
 
 
 def _setup_table(scenario: Scenario) -> View:
