@@ -244,3 +244,19 @@ def test_a_pipeline_with_an_unknown_part_is_refused() -> None:
         with pytest.raises(InputError) as caught:
             _build({**PIPELINE, **part})
         assert caught.value.message.id == "models.block_unknown"
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**12), 10**12), st.floats(), st.text(max_size=5),
+    st.lists(st.integers(-3, 10**6), max_size=4), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+@given(data=st.data())
+def test_any_value_in_a_field_builds_or_is_refused(data: st.DataObject) -> None:
+    config = data.draw(st.sampled_from([UNET, SD3, FLUX, DIT, VAE, PIPELINE, CLIP_TEXT]))
+    field = data.draw(st.sampled_from(sorted(config)))
+    try:
+        _build({**config, field: data.draw(ANYTHING)})
+    except InputError as error:
+        assert error.message.id.startswith("models.")

@@ -112,3 +112,16 @@ def test_a_wrong_recommender_is_refused(change: dict[str, Any], message: str) ->
     with pytest.raises(InputError) as caught:
         _build({**DLRM, **change})
     assert caught.value.message.id == message
+
+
+@given(
+    field=st.sampled_from(["table_rows", "lookups", "embedding_dim", "bottom_mlp", "top_mlp", "interaction"]),
+    value=st.one_of(
+        st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.lists(st.integers(), max_size=4)
+    ),
+)
+def test_any_value_in_a_field_builds_or_is_refused(field: str, value: Any) -> None:
+    try:
+        _build({**DLRM, field: value})
+    except InputError as error:
+        assert error.message.id.startswith("models.")

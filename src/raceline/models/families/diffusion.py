@@ -13,8 +13,9 @@ import msgspec
 
 from raceline.models.families import clip, dit, mmdit, unet, vae
 from raceline.models.families.conditioning import PIXELS_PER_LATENT, TEXT_TOKENS
-from raceline.models.families.images import image_model, image_size_of, whole_numbers
+from raceline.models.families.images import image_model, image_size_of
 from raceline.models.families.layers import block, linear, tensor
+from raceline.models.families.resblock import level_widths
 from raceline.models.families.seq2seq import t5_encoder
 from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE, Block, Model, fixed
@@ -68,7 +69,7 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
 def _width(fields: Fields) -> int:
     """The widest level of a U-Net, or the width of a transformer."""
     if "block_out_channels" in fields.values:
-        return max(whole_numbers(fields, "block_out_channels", [64]))
+        return max(level_widths(fields))
     heads = fields.integer("num_attention_heads", default=16, maximum=4096)
     return int(heads * fields.integer("attention_head_dim", default=72, maximum=4096))
 

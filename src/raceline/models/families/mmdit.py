@@ -107,7 +107,7 @@ def sd3(fields: Fields, side: int, tokens: int = SD3_TEXT_TOKENS, component: str
     layers = fields.integer("num_layers", maximum=10_000)
     latent = patch**2 * fields.integer("in_channels", default=16, maximum=65_536)
     out = patch**2 * fields.integer("out_channels", default=16, maximum=65_536)
-    dual = len(set(fields.items("dual_attention_layers", default=[])))
+    dual = _dual(fields, layers)
     plain = layers - 1 - dual
     return [
         _input(fields, shape, latent, 2048, component),
@@ -116,6 +116,13 @@ def sd3(fields: Fields, side: int, tokens: int = SD3_TEXT_TOKENS, component: str
         _last_double(shape, component),
         _output(shape, out, component),
     ]
+
+
+def _dual(fields: Fields, layers: int) -> int:
+    """How many layers before the last have a second attention."""
+    stated = fields.items("dual_attention_layers", default=[])
+    each = Fields({f"dual_attention_layers.{index}": one for index, one in enumerate(stated)}, fields.where)
+    return len({each.integer(key, minimum=0, maximum=layers - 1) for key in each.values} - {layers - 1})
 
 
 def flux(

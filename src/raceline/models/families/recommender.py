@@ -27,6 +27,7 @@ from raceline.models.graph import SAMPLE, Block, Embedding, Loss, Matmul, Model
 from raceline.present.errors import InputError
 
 _LARGEST_TABLE = 10**11
+_INTERACTIONS = ("dot", "cat", "dcn")
 
 
 class _Table(NamedTuple):
@@ -40,7 +41,7 @@ def build_dlrm(fields: Fields, image_size: int | None = None) -> Model:
     """DLRM: dense features through a bottom network, pairs of all vectors, a top network."""
     tables, width = _tables(fields), _width(fields)
     dense = fields.integer("num_dense_features", default=13, maximum=100_000)
-    bottom = whole_numbers(fields, "bottom_mlp", [512, 256, width], 100_000)
+    bottom = _widths(fields, "bottom_mlp", [512, 256, width])
     kind = fields.text("interaction", default="dot")
     vectors = len(tables) + 1
     crossed = vectors * width
@@ -52,10 +53,10 @@ def build_dlrm(fields: Fields, image_size: int | None = None) -> Model:
     elif kind == "dot":
         blocks.append(_pairs(vectors, width, bottom[-1]))
         crossed = vectors * (vectors - 1) // 2 + bottom[-1]
-    elif kind != "cat":
+    elif kind not in _INTERACTIONS:
         field = fields.where + "interaction"
-        raise InputError("models.block_unknown", field=field, given=kind[:60], known="dot, cat, dcn")
-    top = whole_numbers(fields, "top_mlp", [1024, 1024, 512, 256, 1], 100_000)
+        raise InputError("models.block_unknown", field=field, given=kind[:60], known=", ".join(_INTERACTIONS))
+    top = _widths(fields, "top_mlp", [1024, 1024, 512, 256, 1])
     blocks.append(_network("top_mlp", crossed, top))
     return _model(fields, "dlrm", [*blocks, _rank(top[-1])], width)
 
@@ -64,7 +65,7 @@ def build_wide_deep(fields: Fields, image_size: int | None = None) -> Model:
     """Wide & Deep: a linear model over the sparse features beside a network over their vectors."""
     tables, width = _tables(fields), _width(fields)
     dense = fields.integer("num_dense_features", default=13, minimum=0, maximum=100_000)
-    widths = whole_numbers(fields, "mlp", [1024, 512, 256, 1], 100_000)
+    widths = _widths(fields, "mlp", [1024, 512, 256, 1])
     given = len(tables) * width + dense
     wide = elementwise("wide_dense", dense, 1, rows=SAMPLE, parameters=dense + 1)
     blocks = [
@@ -79,7 +80,7 @@ def build_wide_deep(fields: Fields, image_size: int | None = None) -> Model:
 def build_two_tower(fields: Fields, image_size: int | None = None) -> Model:
     """Two towers, of the user and of the item, and the product of their last vectors."""
     width, blocks = _width(fields), []
-    widths = whole_numbers(fields, "mlp", [512, 256, 128], 100_000)
+    widths = _widths(fields, "mlp", [512, 256, 128])
     for side in ("user", "item"):
         part = fields.part(side)
         tables = _tables(part)
@@ -104,6 +105,13 @@ def _model(fields: Fields, name: str, blocks: Sequence[Block], width: int) -> Mo
 
 def _width(fields: Fields) -> int:
     return int(fields.integer("embedding_dim", default=128, maximum=65_536))
+
+
+def _widths(fields: Fields, name: str, default: Sequence[int]) -> list[int]:
+    """The widths of a network's layers, of which there is one at least."""
+    widths = whole_numbers(fields, name, default, 100_000)
+    same_length(**{name: widths})
+    return widths
 
 
 def _tables(fields: Fields) -> list[_Table]:

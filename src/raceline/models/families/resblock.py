@@ -6,9 +6,22 @@ input is added (arXiv:2112.10752). Each of the six activations in between stays 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from raceline.models.families.convnet import Drawing, Feature
+from raceline.models.families.images import same_length, whole_numbers
 from raceline.models.families.layers import Heads, Part, elementwise, join, linear, tensor
+from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE
+
+MOST_LEVELS = 16
+
+
+def level_widths(fields: Fields, default: Sequence[int] = (64,)) -> list[int]:
+    """The channels at each size of the image, from the largest one on: `block_out_channels`."""
+    widths = fields.items("block_out_channels", default=list(default), longest=MOST_LEVELS)
+    same_length(block_out_channels=widths)
+    return whole_numbers(fields, "block_out_channels", widths, 65_536)
 
 
 def residual_block(

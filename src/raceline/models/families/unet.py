@@ -33,7 +33,14 @@ from raceline.models.families.layers import (
     residual,
     tensor,
 )
-from raceline.models.families.resblock import doubled, halved, output_convolution, plain_heads, residual_block
+from raceline.models.families.resblock import (
+    doubled,
+    halved,
+    level_widths,
+    output_convolution,
+    plain_heads,
+    residual_block,
+)
 from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE, Block, Extent, Model, fixed
 from raceline.present.errors import InputError
@@ -41,6 +48,8 @@ from raceline.present.errors import InputError
 COMPONENT = "unet"
 _ATTENTION = AttentionNames("to_q", "to_k", "to_v", "to_out")
 _MLP = MlpNames("proj", "ff_out", "")
+_MOST_LAYERS = 100
+_WIDTHS = (320, 640, 1280, 1280)
 _BIASES = (False, False, False, True)
 _DOWN, _CROSS_DOWN = "DownBlock2D", "CrossAttnDownBlock2D"
 _UP, _CROSS_UP = "UpBlock2D", "CrossAttnUpBlock2D"
@@ -73,7 +82,7 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     own = PIXELS_PER_LATENT * fields.integer("sample_size", default=64, maximum=2048)
     side = image_size_of(fields, image_size, own)
     blocks = denoiser(fields, side, text_tokens(fields, TEXT_TOKENS))
-    hidden = whole_numbers(fields, "block_out_channels", [64])[-1]
+    hidden = level_widths(fields, _WIDTHS)[-1]
     return image_model(
         fields, "diffusion", blocks, side, objective="denoise", hidden=hidden, notes=notes(fields)
     )
@@ -102,9 +111,9 @@ def denoiser(fields: Fields, side: int, tokens: int = TEXT_TOKENS, component: st
 
 
 def _shape(fields: Fields, memory: Extent) -> _Shape:
-    widths = whole_numbers(fields, "block_out_channels", [320, 640, 1280, 1280], 65_536)
-    down = fields.items("down_block_types", default=[_CROSS_DOWN] * 3 + [_DOWN], longest=64)
-    up = fields.items("up_block_types", default=[_UP] + [_CROSS_UP] * 3, longest=64)
+    widths = level_widths(fields, _WIDTHS)
+    down = fields.items("down_block_types", default=[_CROSS_DOWN] * (len(widths) - 1) + [_DOWN], longest=64)
+    up = fields.items("up_block_types", default=[_UP] + [_CROSS_UP] * (len(widths) - 1), longest=64)
     same_length(block_out_channels=widths, down_block_types=down, up_block_types=up)
     layers, depths, heads = (
         _per_level(fields, names, default, len(widths))
@@ -138,11 +147,11 @@ def _per_level(fields: Fields, names: Sequence[str], default: int, count: int) -
     for name in names:
         value = fields.values.get(name)
         if isinstance(value, (list, tuple)):
-            each = whole_numbers(fields, name, (), 1000)
+            each = whole_numbers(fields, name, (), _MOST_LAYERS)
             same_length(**{"block_out_channels": range(count), name: each})
             return each
         if value is not None:
-            return [int(fields.integer(name, maximum=1000))] * count
+            return [int(fields.integer(name, maximum=_MOST_LAYERS))] * count
     return [default] * count
 
 

@@ -7,9 +7,16 @@ from typing import NamedTuple
 import msgspec
 
 from raceline.models.families.convnet import Drawing, Feature
-from raceline.models.families.images import image_model, image_size_of, patches_of, pixels, whole_numbers
+from raceline.models.families.images import image_model, image_size_of, patches_of, pixels
 from raceline.models.families.layers import AttentionNames, attention, join, tensor
-from raceline.models.families.resblock import doubled, halved, output_convolution, plain_heads, residual_block
+from raceline.models.families.resblock import (
+    doubled,
+    halved,
+    level_widths,
+    output_convolution,
+    plain_heads,
+    residual_block,
+)
 from raceline.models.fields import Fields
 from raceline.models.graph import Block, Model
 
@@ -33,18 +40,18 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     side = image_size_of(fields, image_size, fields.integer("sample_size", default=512, maximum=16_384))
     blocks = [msgspec.structs.replace(one, runs_in="train") for one in encoder(fields, side)]
     blocks += decoder(fields, side)
-    hidden = whole_numbers(fields, "block_out_channels", [64])[-1]
+    hidden = level_widths(fields)[-1]
     return image_model(fields, "diffusion", blocks, side, objective="denoise", hidden=hidden)
 
 
 def reduction(fields: Fields) -> int:
     """Pixels along one side of a latent's place."""
-    return int(2 ** (len(whole_numbers(fields, "block_out_channels", [64])) - 1))
+    return int(2 ** (len(level_widths(fields)) - 1))
 
 
 def _shape(fields: Fields) -> _Shape:
     return _Shape(
-        whole_numbers(fields, "block_out_channels", [64], 65_536),
+        level_widths(fields),
         fields.integer("layers_per_block", default=1, maximum=100),
         fields.integer("norm_num_groups", default=32, maximum=65_536),
         fields.integer("latent_channels", default=4, maximum=65_536),
