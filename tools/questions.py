@@ -1,8 +1,9 @@
-"""Run the commands of docs/questions.yaml and write what they print to docs/questions.md."""
+"""Run the commands of docs/questions.yaml and of the READMEs, and write what they print where they stand."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,8 +47,25 @@ def page(questions: list[dict[str, Any]]) -> str:
     return "\n".join(parts) + "\n"
 
 
+def refreshed(text: str) -> str:
+    """A page whose console blocks show what their command prints now; a block that ends with an
+    ellipsis keeps its length."""
+
+    def again(found: re.Match[str]) -> str:
+        command, *old = found.group(1).rstrip("\n").split("\n")
+        lines = run(command.removeprefix("$ ")).split("\n")
+        if old and old[-1].strip() == "…":
+            lines = [*lines[: len(old) - 1], old[-1]]
+        return "```console\n" + "\n".join([command, *lines]) + "\n```"
+
+    return re.sub(r"```console\n(\$ .*?)```", again, text, flags=re.DOTALL)
+
+
 def main() -> None:
-    """Write the page."""
+    """Write the page and refresh the READMEs."""
+    for name in ("README.md", "README.zh-CN.md"):
+        page_ = DOCS.parent / name
+        page_.write_text(refreshed(page_.read_text(encoding="utf-8")), encoding="utf-8")
     questions = load_yaml(DOCS / "questions.yaml")
     (DOCS / "questions.md").write_text(page(questions), encoding="utf-8")
     print(f"docs/questions.md: {len(questions)} questions")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -35,8 +36,6 @@ def test_the_own_hardware_of_the_page_is_planned_with(
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
 def test_the_commands_of_the_readme_answer(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    import shlex
-
     lines = [
         line for block in blocks(page, "") for line in block.splitlines() if line.startswith("raceline plan")
     ]
