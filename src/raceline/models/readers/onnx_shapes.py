@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from raceline.models.readers.onnx_content import Inputs, Known, content_of, listed, whole_numbers
+from raceline.models.readers.onnx_content import ABSENT, Inputs, Known, content_of, listed, whole_numbers
 from raceline.models.readers.onnx_wire import Node
 from raceline.models.readers.tensors import Shape, checked_shape
 
@@ -53,7 +53,7 @@ def _elementwise(node: Node, given: Inputs) -> list[Shape]:
 
 
 def _matmul(node: Node, given: Inputs) -> list[Shape]:
-    left, right = given[0].shape, given[1].shape
+    left, right = _turned(node, "transA", given[0].shape), _turned(node, "transB", given[1].shape)
     if len(right) == 1:
         return [left[:-1]]
     if len(left) == 1:
@@ -61,10 +61,8 @@ def _matmul(node: Node, given: Inputs) -> list[Shape]:
     return [(*_broadcast([left[:-2], right[:-2]]), left[-2], right[-1])]
 
 
-def _gemm(node: Node, given: Inputs) -> list[Shape]:
-    left, right = given[0].shape, given[1].shape
-    rows = left[1] if node.attributes.get("transA") else left[0]
-    return [(rows, right[0] if node.attributes.get("transB") else right[1])]
+def _turned(node: Node, attribute: str, shape: Shape) -> Shape:
+    return (*shape[:-2], shape[-1], shape[-2]) if node.attributes.get(attribute) else shape
 
 
 def _windowed(given: Shape, channels: int, node: Node, kernel: list[int]) -> Shape:
@@ -238,20 +236,101 @@ def _pad(node: Node, given: Inputs) -> list[Shape]:
 
 def _recurrent(node: Node, given: Inputs) -> list[Shape]:
     length, batch = given[0].shape[:2]
-    return [(length, given[1].shape[0], batch, node.attributes.get("hidden_size", given[2].shape[-1]))]
+    state = (given[1].shape[0], batch, node.attributes.get("hidden_size", given[2].shape[-1]))
+    return [(length, *state), state, state]
+
+
+def _tile(node: Node, given: Inputs) -> list[Shape]:
+    times = whole_numbers(given[1])
+    if times is None:
+        raise KeyError("repeats")
+    return [tuple(size * count for size, count in zip(given[0].shape, times, strict=True))]
+
+
+def _top(node: Node, given: Inputs) -> list[Shape]:
+    count = listed(node, given, 1, "k") or [node.attributes.get("k", 1)]
+    shape = list(given[0].shape)
+    axis = node.attributes.get("axis", -1) % len(shape)
+    shape[axis] = min(count[0], shape[axis])
+    return [tuple(shape)]
+
+
+def _index_shaped(node: Node, given: Inputs) -> list[Shape]:
+    return [given[1].shape]
+
+
+def _gather_many(node: Node, given: Inputs) -> list[Shape]:
+    shape, index = given[0].shape, given[1].shape
+    return [(*index[:-1], *shape[node.attributes.get("batch_dims", 0) + index[-1] :])]
+
+
+def _one_hot(node: Node, given: Inputs) -> list[Shape]:
+    depth = whole_numbers(given[1])
+    if not depth:
+        raise KeyError("depth")
+    shape = given[0].shape
+    axis = node.attributes.get("axis", -1) % (len(shape) + 1)
+    return [(*shape[:axis], depth[0], *shape[axis:])]
+
+
+def _depth_to_space(node: Node, given: Inputs) -> list[Shape]:
+    batch, channels, height, width = given[0].shape
+    side = node.attributes["blocksize"]
+    if node.operator == "DepthToSpace":
+        return [(batch, channels // side**2, height * side, width * side)]
+    return [(batch, channels * side**2, height // side, width // side)]
+
+
+def _einsum(node: Node, given: Inputs) -> list[Shape]:
+    inputs, output = einsum_letters(node)
+    sizes = {
+        letter: size for letters, known in zip(inputs, given, strict=True)
+        for letter, size in zip(letters, known.shape, strict=True)
+    }  # fmt: skip
+    return [tuple(sizes[letter] for letter in output)]
+
+
+def einsum_letters(node: Node) -> tuple[list[str], str]:
+    """The letters of each input's dimensions and of the output's: ``bqd,bkd->bqk``."""
+    inputs, arrow, output = node.attributes["equation"].decode().replace(" ", "").partition("->")
+    if not arrow:
+        letters = inputs.replace(",", "")
+        output = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    return inputs.split(","), output
 
 
 def _attention(node: Node, given: Inputs) -> list[Shape]:
-    return [given[0].shape]
+    """[batch, positions, heads x size], as the queries, or in the heads' layout that they have. Queries, keys
+    and values in one tensor share its last dimension."""
+    query = given[0].shape
+    if len(given) > 2 and given[1] is not ABSENT:
+        return [query if len(query) == 4 else (*query[:2], _value_width(node, query, given[2].shape))]
+    if len(query) == 5:
+        return [(*query[:2], query[2] * query[4])]
+    heads, kv_heads = attention_heads(node)
+    return [(*query[:2], query[2] // (heads + 2 * kv_heads) * heads)]
+
+
+def _value_width(node: Node, query: Shape, value: Shape) -> int:
+    heads, kv_heads = attention_heads(node)
+    return value[2] // kv_heads * heads if len(value) == 3 else query[2]
+
+
+def attention_heads(node: Node) -> tuple[int, int]:
+    """Heads of queries, and of keys and values."""
+    heads = node.attributes.get("q_num_heads") or node.attributes.get("num_heads") or 1
+    return heads, node.attributes.get("kv_num_heads") or heads
 
 
 _RULES: dict[str, Callable[[Node, Inputs], list[Shape]]] = {
-    "MatMul": _matmul, "Gemm": _gemm, "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _pool,
+    "MatMul": _matmul, "Gemm": _matmul, "Conv": _conv, "ConvTranspose": _conv_transpose, "MaxPool": _pool,
     "AveragePool": _pool, "GlobalAveragePool": _global_pool, "GlobalMaxPool": _global_pool, "Reshape": _reshape,
     "Transpose": _transpose, "Concat": _concat, "Split": _split, "Slice": _slice, "Unsqueeze": _unsqueeze,
     "Squeeze": _squeeze, "Flatten": _flatten, "Gather": _gather, "Expand": _expand, "Shape": _shape,
     "ConstantOfShape": _from_content, "Range": _range, "Resize": _resize, "Pad": _pad, "LSTM": _recurrent,
-    "GRU": _recurrent, "Attention": _attention, "MultiHeadAttention": _attention,
+    "GRU": _recurrent, "RNN": _recurrent, "Tile": _tile, "TopK": _top, "GatherElements": _index_shaped,
+    "GatherND": _gather_many, "OneHot": _one_hot, "DepthToSpace": _depth_to_space, "Upsample": _resize,
+    "SpaceToDepth": _depth_to_space, "Einsum": _einsum, "Attention": _attention, "MultiHeadAttention": _attention,
     "GroupQueryAttention": _attention,
 }  # fmt: skip
 _RULES |= dict.fromkeys(
@@ -260,7 +339,7 @@ _RULES |= dict.fromkeys(
 )
 _BROADCAST_NAMES = (
     "Add", "Sub", "Mul", "Div", "Pow", "Where", "Equal", "Greater", "Less", "And", "Or", "Max", "Min",
-    "Mod", "PRelu",
+    "Mod", "PRelu", "Sum",
 )  # fmt: skip
 _RULES |= dict.fromkeys(_BROADCAST_NAMES, _elementwise)
 _SAME_SHAPE_NAMES = (
@@ -269,6 +348,6 @@ _SAME_SHAPE_NAMES = (
     "Sin", "Cos", "Reciprocal", "Not", "Dropout", "BatchNormalization", "LayerNormalization",
     "GroupNormalization", "InstanceNormalization", "SimplifiedLayerNormalization", "RMSNormalization",
     "DequantizeLinear", "QuantizeLinear", "Swish", "Mish", "Trilu", "ScatterND", "Floor", "Ceil", "Round",
-    "Sign", "IsNaN",
+    "Sign", "IsNaN", "RotaryEmbedding",
 )  # fmt: skip
 _RULES |= dict.fromkeys(_SAME_SHAPE_NAMES, _first)
