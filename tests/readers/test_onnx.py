@@ -16,41 +16,7 @@ from raceline.models import count
 from raceline.models.read import read_model
 from raceline.models.readers.onnx_wire import parse
 from raceline.present.errors import InputError
-
-
-def varint(value: int) -> bytes:
-    data = b""
-    while value > 127:
-        data += bytes([value & 127 | 128])
-        value >>= 7
-    return data + bytes([value])
-
-
-def field(number: int, value: int | bytes | str) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    data = value.encode() if isinstance(value, str) else value
-    return varint(number << 3 | 2) + varint(len(data)) + data
-
-
-def weight(name: str, *sizes: int) -> bytes:
-    """A float tensor whose data lie elsewhere."""
-    return field(5, b"".join(field(1, size) for size in sizes) + field(2, 1) + field(8, name) + field(14, 1))
-
-
-def port(name: str, kind: int, *sizes: int | str) -> bytes:
-    shape = b"".join(field(1, field(1 if isinstance(size, int) else 2, size)) for size in sizes)
-    return field(11, field(1, name) + field(2, field(1, field(1, kind) + field(2, shape))))
-
-
-def node(operator: str, inputs: str, output: str, name: str = "", **whole: int) -> bytes:
-    attributes = b"".join(field(5, field(1, key) + field(3, value)) for key, value in whole.items())
-    names = b"".join(field(1, item) for item in inputs.split())
-    return field(1, names + field(2, output) + field(3, name) + field(4, operator) + attributes)
-
-
-def graph(*parts: bytes) -> bytes:
-    return field(1, 8) + field(7, b"".join(parts))
+from readers.onnx_bytes import field, graph, node, port, weight
 
 
 def read(path: Path, data: bytes) -> Any:
