@@ -31,9 +31,7 @@ class Fields:
             raise InputError("models.field_missing", field=self.where + names[0])
         return self.where + names[0], default
 
-    def integer(
-        self, *names: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = LARGEST
-    ) -> Any:
+    def integer(self, *names: str, default: Any = _REQUIRED, minimum: int = 1, maximum: int = LARGEST) -> Any:
         """A whole number in [minimum, maximum]; `default` (None too) where no name is present."""
         field, value = self._find(names, default)
         if value is default and default is not _REQUIRED:

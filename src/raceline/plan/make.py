@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from raceline.catalog import dates, prices
 from raceline.estimate.constants import Efficiency, load
 from raceline.estimate.hardware import Catalogue

@@ -249,7 +249,9 @@ def _scenario(
             task="infer", input_len=wish.input_len or None, output_len=wish.output_len or None,
             concurrency=int(serving.concurrency[row]), image_size=request.image_size,
         ),
-        hardware=Hardware(accelerator=accelerator.id, count=tp * replicas, interconnect=between_nodes(request.interconnect)),
+        hardware=Hardware(
+            accelerator=accelerator.id, count=tp * replicas, interconnect=between_nodes(request.interconnect)
+        ),
         setup=Setup(
             runtime=request.runtime or usual_engine(request.model), tp=tp, dp=replicas,
             precision=name, weight_precision=weights[row],  # type: ignore[arg-type]

@@ -19,8 +19,8 @@ from raceline.plan.candidates import Candidates, candidates
 from raceline.plan.request import Job, PlanRequest, training_job
 from raceline.plan.result import Option
 from raceline.plan.risk import risks
-from raceline.plan.wishes import between_nodes
 from raceline.plan.search import Searched, best_per_hardware, search
+from raceline.plan.wishes import between_nodes
 
 MOST_OPTIONS = 48
 
@@ -148,7 +148,9 @@ def scenario_at(
             task="train", method=method, seq_len=job.seq_len or None, samples=job.samples,
             output_len=job.target_len or None, image_size=request.image_size,
         ),
-        hardware=Hardware(accelerator=accelerator.id, count=int(place.count[at]), interconnect=between_nodes(request.interconnect)),
+        hardware=Hardware(
+            accelerator=accelerator.id, count=int(place.count[at]), interconnect=between_nodes(request.interconnect)
+        ),
         setup=Setup(
             runtime=place.runtimes[int(place.runtime[at])], precision=place.precisions[int(place.precision[at])],  # type: ignore[arg-type]
             optimizer=request.optimizer or "adamw", dp=int(layouts.dp[at]), tp=int(layouts.tp[at]),  # type: ignore[arg-type]

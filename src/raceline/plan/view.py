@@ -8,7 +8,6 @@ from raceline.estimate.scenario import Scenario, Setup
 from raceline.plan.result import Option, Plan, Shortfall
 from raceline.present import units
 from raceline.present.errors import Message, message
-from raceline.present.text import word
 from raceline.present.views import (
     Axis,
     Cell,
