@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from raceline.estimate.layout import tabulate
 from raceline.estimate.memory import boundary_bytes
+from raceline.models import count
 from scenarios import changed, close, estimate, read, shapes
 
 GIB = 2.0**30
@@ -154,3 +155,17 @@ def test_a_higher_zero_stage_never_needs_more_state_memory(stage: int) -> None:
         return estimate(changed(setup={"zero_stage": zero, "recompute": "full"})).memory_gib.total.mid
 
     assert total(stage) <= total(stage - 1) * 1.001
+
+
+def test_recommender_tables_are_spread_over_all_devices_once() -> None:
+    eight = {"model": "dlrm-dcnv2-mlperf", "hardware": {"accelerator": "h100-sxm", "count": 8}}
+    memory = estimate({**eight, "setup": {"global_batch": 65_536, "zero_stage": 3}}).memory_gib
+    tables = count.parameters(read("dlrm-dcnv2-mlperf"))
+    assert close(memory.parameters * GIB, tables * 2.0 / 8, 0.02)
+
+
+def test_training_a_pipeline_leaves_its_decoder_idle_but_loaded() -> None:
+    model = read("stable-diffusion-xl-base-1.0")
+    assert close(tabulate(model, "full").parameters.sum(), count.parameters(model), 1e-6)
+    training = {op.name for block in model.blocks if block.runs_in == "infer" for op in block.ops}
+    assert training

@@ -23,6 +23,7 @@ DEFAULT_SEQ_LEN = 4096
 DEFAULT_INPUT_LEN = 1024
 DEFAULT_OUTPUT_LEN = 256
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+LARGE_MICRO_BATCHES = (512, 1024, 2048, 4096, 8192, 16_384)
 _SHARDED = {"pytorch-fsdp2", "torchtitan", "jax", "llm-foundry", "litgpt", "torchtune"}
 
 
@@ -115,7 +116,7 @@ def choose(
         zero_group=_zero_group(setup, layout, zero),
         **lengths,
         concurrency=picker.take("concurrency", _concurrency(workload, setup)) if not is_training else 1,
-        micro_batches=_micro_batches(setup, layout, is_training),
+        micro_batches=_micro_batches(setup, layout, is_training, model.unit),
         recomputes=(setup.recompute,) if setup.recompute else ("none", "selective", "full"),
         global_batch=setup.global_batch,
         attention=picker.take("attention", "flash"),
@@ -296,7 +297,9 @@ def _check_batch(setup: Setup, layout: dict[str, int]) -> None:
 
 def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:
     longest = model.max_seq_len or DEFAULT_SEQ_LEN
-    uses_tokens = any(op.rows.per_token for block in model.blocks for op in block.ops)
+    uses_tokens = model.unit == "token" and any(
+        op.rows.per_token for block in model.blocks for op in block.ops
+    )
     default = (model.seq_len or min(longest, DEFAULT_SEQ_LEN)) if uses_tokens else 0
     given = workload.longest_sample or workload.seq_len
     target = model.target_len
@@ -336,13 +339,14 @@ def _concurrency(workload: Workload, setup: Setup) -> int:
     return workload.concurrency or setup.max_sequences or setup.micro_batch or 1
 
 
-def _micro_batches(setup: Setup, layout: dict[str, int], is_training: bool) -> tuple[int, ...]:
+def _micro_batches(setup: Setup, layout: dict[str, int], is_training: bool, unit: str) -> tuple[int, ...]:
     if not is_training or setup.micro_batch:
         return (setup.micro_batch or 1,)
     if setup.global_batch:
         most = max(1, setup.global_batch // layout["dp"])
-        return tuple(size for size in MICRO_BATCHES if size <= most and most % size == 0) or (1,)
-    return MICRO_BATCHES
+        sizes = MICRO_BATCHES if unit == "token" else (*MICRO_BATCHES, *LARGE_MICRO_BATCHES)
+        return tuple(size for size in sizes if size <= most and most % size == 0) or (1,)
+    return MICRO_BATCHES if unit == "token" else (*MICRO_BATCHES, *LARGE_MICRO_BATCHES)
 
 
 def _states(precision: str, runtime: str, bf16: str, fp16: str, setup: Setup, method: str | None) -> str:

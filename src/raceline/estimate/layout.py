@@ -139,6 +139,10 @@ class _Builder:
         trains = self.method is not None and block.trained
         group = _GROUP_OF[block.role] if block.trained or self.method is None else FROZEN
         self.blocks += 1
+        if block.runs_in not in ("both", "train" if self.method is not None else "infer"):
+            for op in block.ops:
+                self._add_parameters(op, group, float(block.repeat * op.count), trains)
+            return
         needed: set[str] = set()
         for op in block.ops:
             weight = trains and (self.method in ("pretrain", "full") or self._is_target(op))
@@ -213,7 +217,8 @@ class _Builder:
         self.parameters[group, kind] += elements * repeats
         if isinstance(op, Matmul) and op.quantisable:
             self.quantisable[group, kind] += float(op.k) * op.n * op.experts * repeats
-        if trains and self.method in ("pretrain", "full"):
+        # Tables of recommenders have sparse gradients and row-wise states: too small to count.
+        if trains and kind != TABLE and self.method in ("pretrain", "full"):
             self.trainable[group, kind] += elements * repeats
 
     def _add_tensor(self, tensor: Tensor, block: Block, group: int) -> None:

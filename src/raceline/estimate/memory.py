@@ -46,19 +46,26 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements on one device of a stage, before ZeRO: dense and expert ones apart (arrays of K)."""
+    """Elements on one device of a stage, before ZeRO: dense and expert ones apart, and those of
+    tables, which are spread over all devices and not sharded again (arrays of K)."""
 
     dense: Floats
     expert: Floats
+    tables: Floats
 
     @property
     def all(self) -> Floats:
-        """Dense and expert elements together."""
+        """All elements together."""
+        return self.dense + self.expert + self.tables
+
+    @property
+    def gathered(self) -> Floats:
+        """What ZeRO-3 gathers: all but tables."""
         return self.dense + self.expert
 
     def without(self, part: Elements) -> Elements:
         """What is left when `part` is taken away."""
-        return Elements(self.dense - part.dense, self.expert - part.expert)
+        return Elements(self.dense - part.dense, self.expert - part.expert, self.tables - part.tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +110,8 @@ def elements(counts: Floats, layouts: Layouts, weights: tuple[Floats | float, ..
         sum(weight * counts[group, kind] for group, weight in enumerate(weights))
         for kind in (SPLIT, REPLICATED, EXPERT, TABLE)
     )
-    dense = split / layouts.tp + whole + tables / (layouts.dp * layouts.tp)
-    return Elements(dense, expert / (layouts.tp * layouts.ep))
+    spread = tables / (layouts.dp * layouts.tp)
+    return Elements(split / layouts.tp + whole, expert / (layouts.tp * layouts.ep), spread)
 
 
 def whole_stage(table: ModelTable, counts: Floats, layouts: Layouts) -> Elements:
@@ -117,7 +124,7 @@ def sharded(part: Elements, layouts: Layouts, from_stage: int) -> Floats:
     ranks that hold the same ones."""
     over = np.maximum(layouts.zero_group / layouts.ep, 1.0)
     whole = layouts.zero_stage < from_stage
-    return np.where(whole, part.all, part.dense / layouts.zero_group + part.expert / over)
+    return np.where(whole, part.all, part.dense / layouts.zero_group + part.expert / over + part.tables)
 
 
 def stage_states(
@@ -160,7 +167,9 @@ def _weights(
     frozen = held.without(trained)
     quantisable = elements(table.quantisable, layouts, groups)
     quantised = Elements(
-        np.minimum(quantisable.dense, frozen.dense), np.minimum(quantisable.expert, frozen.expert)
+        np.minimum(quantisable.dense, frozen.dense),
+        np.minimum(quantisable.expert, frozen.expert),
+        np.minimum(quantisable.tables, frozen.tables),
     )
     return (
         sharded(trained, layouts, 3) * layouts.weight_bytes
@@ -175,7 +184,7 @@ def _gathered(
 ) -> Floats:  # fmt: skip
     """ZeRO-3's whole layers: the running and the prefetched one, and embedding and head. Frozen
     quantised layers are gathered quantised and unpacked one matmul at a time."""
-    ends = elements(table.parameters, layouts, (has_input, 0.0, has_output, 0.0)).all
+    ends = elements(table.parameters, layouts, (has_input, 0.0, has_output, 0.0)).gathered
     is_quantised = layouts.quantised_bytes < layouts.compute_bytes
     width = np.where(is_quantised & ~table.trainable.any(), layouts.quantised_bytes, layouts.compute_bytes)
     is_away = (layouts.zero_stage >= 3) & (layouts.zero_group > 1) | (layouts.offload >= 2)

@@ -197,7 +197,7 @@ def _layout_times(
 def _sharding(table: ModelTable, layouts: Layouts, devices: Devices, efficiency: Efficiency) -> Floats:
     """ZeRO-3's gathers (forward, backward) and reduce-scatter of one micro batch, and the traffic
     of parameters that live in host memory."""
-    held = whole_stage(table, table.parameters, layouts).all
+    held = whole_stage(table, table.parameters, layouts).gathered
     trained = whole_stage(table, table.trainable, layouts).all
     frozen_width = np.minimum(layouts.quantised_bytes, layouts.compute_bytes)
     gathered = trained * layouts.compute_bytes + (held - trained) * frozen_width
