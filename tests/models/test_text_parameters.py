@@ -17,6 +17,7 @@ from raceline.models import count
 from raceline.models.families import registry
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
+from raceline.present.errors import InputError
 
 CASES = (
     Path(os.environ.get("RACELINE_CASES", Path(__file__).parents[2].parent / "shared")) / "cases" / "configs"
@@ -127,3 +128,13 @@ def test_a_larger_image_table_adds_to_the_tower_alone(side: int) -> None:
     vision = {**LLAVA["vision_config"], "image_size": 14 * (2 + side)}  # type: ignore[dict-item]
     before, after = _build(LLAVA), _build({**LLAVA, "vision_config": vision})
     assert count.parameters(after) - count.parameters(before) == 32 * ((2 + side) ** 2 - 4)
+
+
+def test_key_heads_that_do_not_divide_the_query_heads_are_refused() -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 7,
+        "num_hidden_layers": 32, "intermediate_size": 11008, "vocab_size": 32000,
+    }  # fmt: skip
+    with pytest.raises(InputError) as caught:
+        _build(config)
+    assert caught.value.message.id == "models.kv_heads_not_divisor"

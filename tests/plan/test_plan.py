@@ -56,6 +56,12 @@ def test_what_does_not_fit_says_what_is_missing_and_what_comes_nearest() -> None
     )
 
 
+def test_a_load_beyond_any_fleet_says_how_many_devices_it_takes() -> None:
+    found = plan("llama-3.1-8b", task="infer", qps=1e9)
+    assert found.shortfall and found.shortfall.reason.id == "plan.too_many_devices"
+    assert found.shortfall.reason.params["count"] > 100_000
+
+
 def test_named_hardware_is_the_only_hardware() -> None:
     found = plan("llama-3.1-8b", on="l40s", on_count=2)
     assert {(pick.accelerator, pick.count) for pick in found.picks} == {("l40s", 2)}

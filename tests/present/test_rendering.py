@@ -73,6 +73,14 @@ def test_columns_stay_aligned_under_wide_characters():
     assert len({cell_width(line[: line.index("|")]) for line in lines}) == 1
 
 
+def test_what_must_stay_whole_leaves_its_note_a_line_of_its_own():
+    command = "raceline plan " + "x" * 50
+    table = Table((Column("Next", can_wrap=False), Column("")), ((command, "the calculation behind it"),))
+    lines = terminal.render(table, width=70).splitlines()
+    assert lines[-2:] == [command, "    the calculation behind it"]
+    assert f"{command}  the calculation" in terminal.render(table, width=120)
+
+
 def test_html_is_escaped_and_self_contained():
     page = html.document(VIEW, "zh")
     assert "&lt;b&gt;L40S&lt;/b&gt; &amp; 48 GB" in page

@@ -49,7 +49,10 @@ def find(name: str) -> BundledModel:
     for key in keys(name):
         if key in index:
             return msgspec.json.decode(index[key], type=BundledModel)
-    raise InputError("models.unknown_name", given=name[:_LONGEST_NAME], nearest=", ".join(nearest(name)))
+    given, like = name[:_LONGEST_NAME], ", ".join(nearest(name))
+    if not like:
+        raise InputError("models.unlike_any_name", given=given)
+    raise InputError("models.unknown_name", given=given, nearest=like)
 
 
 def all_names() -> list[str]:
@@ -86,7 +89,7 @@ def short(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2]
 
 
-_SUFFIX = re.compile(r"(instruct|chat|base|hf|it|v\d(?:\.\d)?|fp8|bf16|awq|gptq|int4|gguf|bnb4bit|\d{4})$")
+_SUFFIX = re.compile(r"(instruct|chat|base|hf|it|v\d\.\d|fp8|bf16|awq|gptq|int4|gguf|bnb4bit|\d{4})$")
 _PREFIX = re.compile(r"^(meta(?=llama)|timm|the)")
 
 

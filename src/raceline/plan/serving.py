@@ -51,12 +51,13 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServingSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one service, unranked."""
+    """Options of one service, unranked. `fewest_devices`: what the load takes at least, where that is known."""
 
     wish: Wish
     options: tuple[Option, ...]
     candidates: Candidates
     evaluated: int
+    fewest_devices: int | None = None
 
 
 def serving_wish(request: PlanRequest) -> Wish:
@@ -99,7 +100,10 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
         memory = serving_memory(table, serving, devices, efficiency)
         time = serving_time(table, serving, devices, efficiency)
         replicas = _replicas(serving, time, wish)
-        keeps = _keeps_limits(serving, memory, time, wish, devices) & (serving.tp * replicas <= MOST_DEVICES)
+        keeps = _keeps_limits(serving, memory, time, wish, devices)
+        needed = serving.tp * replicas
+        fewest = int(needed[keeps].min()) if keeps.any() else None
+        keeps &= needed <= MOST_DEVICES
     best = _best(serving, replicas, keeps, time, found)
     scenarios = [
         _scenario(request, wish, found, serving, int(row), weights, int(replicas[row]))
@@ -111,7 +115,9 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
         for scenario, estimate, row in zip(scenarios, estimates, best, strict=False)
         if isinstance(estimate, Estimate) and estimate.fits != "no"
     ]
-    return ServingSearch(wish=wish, options=tuple(options), candidates=found, evaluated=len(serving))
+    return ServingSearch(
+        wish=wish, options=tuple(options), candidates=found, evaluated=len(serving), fewest_devices=fewest
+    )
 
 
 def _space(

@@ -14,7 +14,7 @@ from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.plan import picks
 from raceline.plan.request import Job, PlanRequest
 from raceline.plan.result import Option, Shortfall
-from raceline.plan.serving import ServingSearch, plan_serving
+from raceline.plan.serving import MOST_DEVICES, ServingSearch, plan_serving
 from raceline.plan.training import TrainingSearch, plan_training
 from raceline.present.errors import Message, message
 
@@ -40,6 +40,10 @@ def serving_shortfall(
     """A budget or a latency that no option keeps, or memory that lacks."""
     if found.options:
         return Shortfall(reason=_missed(found.options, request), closest=_nearest(found.options))
+    if found.fewest_devices is not None and found.fewest_devices > MOST_DEVICES:
+        return Shortfall(
+            reason=message("plan.too_many_devices", count=found.fewest_devices, limit=MOST_DEVICES)
+        )
     patient = msgspec.structs.replace(request, budget_usd=None, ttft_s=1e9, tpot_s=1e9, p99_s=None)
     same = plan_serving(patient, catalogue, efficiency).options
     if same:

@@ -111,6 +111,9 @@ def _group(page: _Page, view: Group) -> None:
 def _table(page: _Page, view: Table) -> None:
     if view.caption is not None:
         page.lines += wrap(page.text(view.caption), page.width)
+    if _is_pair_too_wide(page, view):
+        _stack(page, view)
+        return
     out = StringIO()
     from rich.console import Console
 
@@ -120,6 +123,27 @@ def _table(page: _Page, view: Table) -> None:
     )  # fmt: skip
     console.print(_rich_table(page, view))
     page.lines += out.getvalue().rstrip("\n").split("\n")
+
+
+def _is_pair_too_wide(page: _Page, view: Table) -> bool:
+    """Whether a table of two columns, the first of which must stay whole, leaves its second no room."""
+    if len(view.columns) != 2 or view.columns[0].can_wrap or not view.rows:
+        return False
+    widths = [
+        max(cell_width(_cell(page, row[index], column)) for row in view.rows)
+        for index, column in enumerate(view.columns)
+    ]
+    return sum(widths) + 2 > page.width
+
+
+def _stack(page: _Page, view: Table) -> None:
+    """Each row as two: the first cell, and the second below it, further in."""
+    if view.has_header:
+        page.lines += [page.colour(page.text(view.columns[0].label), "bold"), "─" * page.width]
+    for row in view.rows:
+        first, second = (_cell(page, cell, column) for cell, column in zip(row, view.columns, strict=True))
+        page.lines.append(first)
+        page.lines += ["    " + line for line in wrap(second, page.width - 4)]
 
 
 def _rich_table(page: _Page, view: Table) -> RichTable:

@@ -73,11 +73,15 @@ def _kv_heads(fields: Fields, heads: int) -> int:
     is_grouped = fields.flag("new_decoder_architecture") or fields.flag("multi_query_attention")
     if fields.flag("multi_query") and not is_grouped:
         return 1
-    return int(
+    kv_heads = int(
         fields.integer(
             "num_key_value_heads", "num_kv_heads", "multi_query_group_num", "n_head_kv", default=heads
         )
     )
+    if heads % kv_heads:
+        where = fields.where + "num_key_value_heads"
+        raise InputError("models.kv_heads_not_divisor", field=where, kv_heads=kv_heads, heads=heads)
+    return kv_heads
 
 
 def windows(fields: Fields, design: Design, layers: int) -> list[int | None]:
