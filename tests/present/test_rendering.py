@@ -78,7 +78,7 @@ def test_what_must_stay_whole_leaves_its_note_a_line_of_its_own():
     table = Table((Column("Next", can_wrap=False), Column("")), ((command, "the calculation behind it"),))
     lines = terminal.render(table, width=70).splitlines()
     assert lines[-2:] == [command, "    the calculation behind it"]
-    assert f"{command}  the calculation" in terminal.render(table, width=120)
+    assert f"{command}   the calculation" in terminal.render(table, width=120)
 
 
 def test_html_is_escaped_and_self_contained():

@@ -36,6 +36,7 @@ FULL, EMPTY = "▇", "░"
 _METER_CELLS = 8
 _BAR_CELLS = 32
 _CHART_ROWS = 12
+_GAP = 3  # between the columns of a table
 _MARKS = "123456789abcdefghijklmnopqrstuvwxyz"
 _COLOURS = {"good": "32", "warning": "33", "bad": "31", "note": "2", "bold": "1"}
 _GLYPHS = {"good": "✓ ", "warning": "! ", "bad": "✗ "}
@@ -133,7 +134,7 @@ def _is_pair_too_wide(page: _Page, view: Table) -> bool:
         max(cell_width(_cell(page, row[index], column)) for row in view.rows)
         for index, column in enumerate(view.columns)
     ]
-    return sum(widths) + 2 > page.width
+    return sum(widths) + _GAP > page.width
 
 
 def _stack(page: _Page, view: Table) -> None:
