@@ -93,6 +93,11 @@ def _product(call: Call, left: Value, right: Value, bias: Value | None = None) -
     return trace.product(call.path, left, right, call.batch, bias)
 
 
+def _grouped(call: Call) -> Step:
+    """Rows sorted by expert, each with its expert's matrix."""
+    return trace.product(call.path, call.given(0), call.given(1), call.batch)
+
+
 def _turned(shape: tuple[int, ...]) -> tuple[int, ...]:
     return (*shape[:-2], shape[-1], shape[-2])
 
@@ -152,6 +157,7 @@ def _recurrent(gates: int) -> Callable[[Call], Step]:
 
 _RULES: dict[str, Callable[[Call], Step]] = {
     "mm": _mm, "bmm": _mm, "matmul": _mm, "dot": _mm, "mv": _mm, "addmm": _addmm, "baddbmm": _addmm,
+    "_scaled_mm": _mm, "_grouped_mm": _grouped,
     "linear": _linear, "scaled_dot_product_attention": _attention, "native_layer_norm": _norm("layer", 2),
     "layer_norm": _norm("layer", 2), "native_group_norm": _norm("group", 1), "group_norm": _norm("group", 2),
     "rms_norm": _norm("rms", 2), "_fused_rms_norm": _norm("rms", 2), "embedding": _embedding,

@@ -192,6 +192,7 @@ class _Reader:
         name, kind = "", 0
         raw: memoryview | None = None
         listed: list[int] = []
+        reals = bytearray()
         for number, value in self.fields(data):
             if number == 1:
                 sizes += [_signed(value)] if isinstance(value, int) else _packed(value)
@@ -201,10 +202,13 @@ class _Reader:
                 name = _text(value)
             elif number == 9:
                 raw = value
+            elif number == 4:
+                # one number a field, or all of them packed
+                reals += bytes(value[: max(4 * _SMALL_ELEMENTS - len(reals), 0)])
             elif number in (5, 7):
                 listed += [_signed(value)] if isinstance(value, int) else _packed(value[:50_000])
         shape = checked_shape(sizes, name)
-        return name, Constant(shape, kind, _values(shape, kind, raw, listed))
+        return name, Constant(shape, kind, _values(shape, kind, reals or raw, listed))
 
     def _port(self, data: memoryview) -> Port:
         name, kind = "", 0
@@ -236,7 +240,7 @@ class _Reader:
         return None
 
 
-def _values(shape: Shape, kind: int, raw: memoryview | None, listed: list[int]) -> Any:
+def _values(shape: Shape, kind: int, raw: memoryview | bytearray | None, listed: list[int]) -> Any:
     elements = int(np.prod(shape, dtype=np.float64)) if shape else 1
     if elements > _SMALL_ELEMENTS or kind not in _NUMPY:
         return None

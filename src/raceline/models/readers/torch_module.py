@@ -7,6 +7,7 @@ inputs). Inputs that are left out are made from the first layer that has weights
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,7 @@ from raceline.present.errors import InputError, MissingExtraError
 
 DEFAULT_TOKENS = 128
 DEFAULT_IMAGE_SIZE = 224
+_MOST_STORED_ELEMENTS = 50_000_000
 
 
 def read(reference: str, image_size: int | None = None) -> Model:
@@ -100,13 +102,18 @@ def model_of(
 
 
 def _on_meta(module: Any) -> Any:
-    """The module without storage. Moving it makes new parameters, so shared ones are shared again."""
+    """The module without storage."""
     if all(value.is_meta for value in (*module.parameters(), *module.buffers())):
         return module
+    return _moved(module, lambda: module.to("meta"))
+
+
+def _moved(module: Any, move: Callable[[], Any]) -> Any:
+    """The moved module. Moving makes new parameters, so shared ones are shared again."""
     shared: dict[int, list[str]] = {}
     for name, value in module.named_parameters(remove_duplicate=False):
         shared.setdefault(id(value), []).append(name)
-    module = module.to("meta")
+    module = move()
     for names in shared.values():
         value = module.get_parameter(names[0])
         for name in names[1:]:
@@ -116,14 +123,67 @@ def _on_meta(module: Any) -> Any:
 
 
 def _record(module: Any, arguments: Any, named: Any, batch: int, reference: str) -> list[trace.Step]:
-    from raceline.models.readers.torch_trace import record
-
     try:
-        return trace.fuse_attention(record(module, arguments, named, batch))
+        return _steps(module, arguments, named, batch)
     except InputError:
         raise
     except Exception as error:  # the user's code may fail in any way
+        change = _change_for(module, error)
+        if change is None:
+            raise failed(reference, error) from error
+    try:
+        return _steps(*change(module, arguments, named), batch)
+    except InputError:
+        raise
+    except Exception as error:
         raise failed(reference, error) from error
+
+
+def _steps(module: Any, arguments: Any, named: Any, batch: int) -> list[trace.Step]:
+    from raceline.models.readers.torch_trace import record
+
+    return trace.fuse_attention(record(module, arguments, named, batch))
+
+
+def _change_for(module: Any, error: Exception) -> Callable[[Any, Any, Any], tuple[Any, Any, Any]] | None:
+    """How to run a module that fails without storage: grouped products of experts want bf16, and code that
+    looks at values (``.item()``, ``nonzero``) wants some, which a small module gets."""
+    text = str(error)
+    if "BF16" in text:
+        return _in_halves
+    elements = sum(value.numel() for value in module.parameters())
+    # PyTorch says so in several ways, with one word in common
+    return _with_zeros if "meta" in text.lower() and elements <= _MOST_STORED_ELEMENTS else None
+
+
+def _in_halves(module: Any, arguments: Any, named: Any) -> tuple[Any, Any, Any]:
+    named = {key: _halved(item) for key, item in named.items()}
+    return module.bfloat16(), tuple(_halved(item) for item in arguments), named
+
+
+def _with_zeros(module: Any, arguments: Any, named: Any) -> tuple[Any, Any, Any]:
+    """Module and inputs in host memory, all zero."""
+    module = _moved(module, lambda: module.to_empty(device="cpu"))
+    for value in (*module.parameters(), *module.buffers()):
+        value.detach().zero_()
+    return (
+        module,
+        tuple(_zeros(item) for item in arguments),
+        {key: _zeros(item) for key, item in named.items()},
+    )
+
+
+def _zeros(item: Any) -> Any:
+    import torch
+
+    return torch.zeros_like(item, device="cpu") if isinstance(item, torch.Tensor) else item
+
+
+def _halved(item: Any) -> Any:
+    import torch
+
+    is_float = isinstance(item, torch.Tensor) and item.is_floating_point()
+    return item.bfloat16() if is_float else item
 
 
 def _meta(item: Any) -> Any:

@@ -326,9 +326,9 @@ def model_of(
 ) -> Model:  # fmt: skip
     """The model of a trace. `parameters`: elements of every parameter of the program by name; those that
     no step uses are counted too. `seq_len`: the traced length, where rows grow with it."""
-    counted: set[str] = set()
-    placed = [item for step in _kept_once(steps) for item in _placed(step, counted, seq_len)]
-    left = sum(size for key, size in parameters.items() if key not in counted)
+    uncounted = dict(parameters)
+    placed = [item for step in _kept_once(steps) for item in _placed(step, uncounted, seq_len)]
+    left = sum(uncounted.values())
     if left:
         rest = Elementwise(name="unused", reads=0.0, writes=0.0, parameters=left)
         placed.append(Placed("unused", rest))
@@ -358,13 +358,16 @@ def _kept_once(steps: Sequence[Step]) -> list[Step]:
     return result
 
 
-def _placed(step: Step, counted: set[str], seq_len: int | None) -> list[Placed]:
-    """The step's op, with the parameters that no earlier step has counted."""
-    new = sum(size for name, size in step.weights.items() if name not in counted)
-    counted.update(step.weights)
+def _placed(step: Step, uncounted: dict[str, int], seq_len: int | None) -> list[Placed]:
+    """The step's op, with the parameters that no earlier step has counted. A step may use a part of a
+    parameter (one of three stacked projections), or a view of it that is larger (a token for each image)."""
+    taken = {name: min(size, uncounted.get(name, 0)) for name, size in step.weights.items()}
+    new = sum(taken.values())
+    for name, size in taken.items():
+        uncounted[name] = uncounted.get(name, 0) - size
     kept = {item.key: _tensor(item, seq_len) for item in step.kept}
     op = msgspec.structs.replace(
-        step.op,
+        _by_token(step.op),
         keeps=tuple(item.key for item in step.kept if not item.for_weight),
         keeps_for_weight=tuple(item.key for item in step.kept if item.for_weight),
     )
@@ -379,6 +382,14 @@ def _placed(step: Step, counted: set[str], seq_len: int | None) -> list[Placed]:
         rest = Elementwise(name="rest", reads=0.0, writes=0.0, parameters=new - own)
         result.append(Placed(f"{step.path}.rest", rest))
     return result
+
+
+def _by_token(op: AnyOp) -> AnyOp:
+    """Rows of a routed product are visits; the graph counts tokens, and visits per token."""
+    if not isinstance(op, Matmul) or op.experts == 1 or op.rows.fixed or op.rows.per_token <= 1:
+        return op
+    visits = op.rows.per_token
+    return msgspec.structs.replace(op, rows=op.rows.scaled(1 / visits), experts_per_token=visits)
 
 
 def _tensor(item: Kept, seq_len: int | None) -> Tensor:
