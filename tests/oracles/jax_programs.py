@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import linen as nn
+from flax import nnx
 
 TOKENS = 16
 
@@ -53,3 +54,55 @@ def images() -> Any:
 def language() -> Any:
     """A Flax module and token ids."""
     return Language(), jnp.zeros((1, TOKENS), jnp.int32)
+
+
+def loop() -> Any:
+    """Six layers in one scan, with a matrix that all of them share."""
+    shapes = {"layers": (6, 32, 32), "shared": (32, 32)}
+    parameters = {name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}
+
+    def apply(values: Any, x: Any) -> Any:
+        def layer(x: Any, matrix: Any) -> Any:
+            return jnp.tanh(x @ matrix) @ values["shared"], None
+
+        return jax.lax.scan(layer, x, values["layers"])[0]
+
+    return apply, parameters, jnp.zeros((1, 32))
+
+
+def attention() -> Any:
+    """JAX's own attention between projections, on two samples."""
+    parameters = {name: jax.ShapeDtypeStruct((256, 256), jnp.float32) for name in "qkvo"}
+
+    def apply(values: Any, x: Any) -> Any:
+        q, k, v = ((x @ values[name]).reshape(2, 64, 4, 64) for name in "qkv")
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(x.shape) @ values["o"]
+
+    return apply, parameters, jnp.zeros((2, 64, 256))
+
+
+def upsampling() -> Any:
+    """A transposed convolution."""
+    parameters = {"kernel": jax.ShapeDtypeStruct((3, 3, 8, 16), jnp.float32)}
+    return (
+        lambda values, x: jax.lax.conv_transpose(x, values["kernel"], (2, 2), "SAME"),
+        parameters,
+        jnp.zeros((1, 8, 8, 8)),
+    )
+
+
+class Normalised(nnx.Module):
+    """A layer, batch normalisation and dropout in nnx."""
+
+    def __init__(self, rngs: nnx.Rngs) -> None:
+        self.up, self.down = nnx.Linear(16, 32, rngs=rngs), nnx.Linear(32, 4, rngs=rngs)
+        self.norm, self.dropout = nnx.BatchNorm(32, rngs=rngs), nnx.Dropout(0.1, rngs=rngs)
+
+    def __call__(self, x: Any) -> Any:
+        return self.down(self.dropout(nnx.relu(self.norm(self.up(x)))))
+
+
+def normalised() -> Any:
+    """An nnx module without storage, and features."""
+    module = nnx.eval_shape(lambda: Normalised(nnx.Rngs(0)))
+    return module, jax.ShapeDtypeStruct((1, 16), jnp.float32)

@@ -43,3 +43,21 @@ def test_a_program_has_the_parameters_and_flops_of_its_function(name: str) -> No
 def test_a_traced_language_model_grows_with_the_length() -> None:
     model = read_model("jax:oracles.jax_programs:language")
     assert count.flops(model, 1, 64) == pytest.approx(language_flops(64), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "flops"),
+    [("loop", 7 * 32 * 32, 6 * 2 * 2 * 32 * 32), ("upsampling", 9 * 8 * 16, 2 * 64 * 9 * 8 * 16),
+     ("normalised", 16 * 32 + 32 + 2 * 32 + 32 * 4 + 4, 2 * (16 * 32 + 32 * 4))],
+)  # fmt: skip
+def test_other_programs_count_as_by_hand(name: str, parameters: int, flops: int) -> None:
+    model = read_model(f"jax:oracles.jax_programs:{name}")
+    assert (count.parameters(model), count.flops(model)) == (parameters, flops)
+
+
+def test_attention_has_the_flops_that_xla_counts() -> None:
+    model = read_model("jax:oracles.jax_programs:attention")
+    function, *given = jax_programs.attention()
+    xla = jax.jit(function).lower(*given).cost_analysis()["flops"]
+    assert model.layers == 1
+    assert count.flops(model, 2) == pytest.approx(xla, rel=0.01)

@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from oracles.reader_programs import PROGRAMS, parts  # noqa: E402
 from raceline.models import count  # noqa: E402
 from raceline.models.read import read_model  # noqa: E402
+from raceline.present.errors import InputError  # noqa: E402
 
 
 def flops(name: str, inputs: Any = None) -> int:
@@ -70,3 +71,36 @@ def test_an_exported_program_has_the_parameters_and_flops_of_its_module(name: st
     if name == "language":
         ids = torch.zeros(1, 64, dtype=torch.int64, device="meta")
         assert count.flops(model, 1, 64) == pytest.approx(flops(name, ids), rel=0.01)
+
+
+def dropping() -> Any:
+    """Its constructor and its forward pass look at values."""
+
+    class Dropping(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x) if bool((x == 0).all()) else x
+
+    torch.linspace(0, 0.1, 4)[1].item()
+    return Dropping(8, 4)
+
+
+def test_a_program_that_looks_at_values_gets_some() -> None:
+    model = read_model("oracles.test_readers_torch:dropping")
+    assert (count.parameters(model), count.flops(model)) == (36, 64)
+
+
+def failing() -> Any:
+    """A program with an error of its own."""
+    raise LookupError("no such layer")
+
+
+def test_an_error_in_the_program_is_named() -> None:
+    with pytest.raises(InputError) as caught:
+        read_model("oracles.test_readers_torch:failing")
+    assert "no such layer" in caught.value.message.params["reason"]
+
+
+def test_inputs_that_nothing_tells_are_asked_for() -> None:
+    with pytest.raises(InputError) as caught:
+        read_model("torch.nn:Identity")
+    assert caught.value.message.id == "models.inputs_unknown"

@@ -2,7 +2,8 @@
 
 The function takes no arguments and returns (function, parameters, inputs…): `function(parameters,
 *inputs)` is traced; parameters and inputs may be arrays or ``jax.ShapeDtypeStruct``s. Or it returns
-(a Flax linen module, inputs…), whose parameters come from ``jax.eval_shape`` of its init. Extra `jax`.
+(a Flax linen module, inputs…), whose parameters come from ``jax.eval_shape`` of its init, or (a Flax nnx
+module, inputs…), where ``nnx.eval_shape(make)`` makes one without storage. Extra `jax`.
 """
 
 from __future__ import annotations
@@ -67,9 +68,29 @@ def _parts(made: Any, reference: str) -> tuple[Any, Any, list[Any]]:
     if hasattr(first, "init") and hasattr(first, "apply"):
         variables = jax.eval_shape(first.init, jax.random.key(0), *rest)
         return first.apply, variables, rest
+    if _is_nnx(first):
+        return *_nnx_parts(first), rest
     if not callable(first):
         raise InputError("models.jax_result", field="model", given=reference, type=type(first).__name__)
     return first, rest[0], rest[1:]
+
+
+def _is_nnx(made: Any) -> bool:
+    """Whether it is a Flax nnx module; Flax isn't imported for that, since whoever made one has done so."""
+    return any(kind.__module__.startswith("flax.nnx") for kind in type(made).__mro__)
+
+
+def _nnx_parts(module: Any) -> tuple[Any, dict[str, Any]]:
+    """A function of the module's state, and that state: parameters, and the rest under the name that Flax
+    linen gives to running statistics."""
+    from flax import nnx
+
+    definition, parameters, others = nnx.split(module, nnx.Param, ...)
+
+    def apply(state: dict[str, Any], *inputs: Any) -> Any:
+        return nnx.merge(definition, state["params"], state["batch_stats"])(*inputs)
+
+    return apply, {"params": parameters, "batch_stats": others}
 
 
 def _tokens(inputs: list[Any]) -> int | None:
@@ -211,4 +232,9 @@ def _convolution(equation: Any, given: Value, weight: Value, out: Value, path: s
         for value, order in ((given, numbers.lhs_spec), (weight, numbers.rhs_spec), (out, numbers.out_spec))
     ]
     groups = equation.params.get("feature_group_count", 1)
-    return trace.convolution(path, turned[0], turned[1], None, turned[2], groups, batch)
+    given, weight, out = turned
+    is_transposed = groups == 1 and any(step > 1 for step in equation.params.get("lhs_dilation") or ())
+    if is_transposed:
+        n, k, *window = weight.shape
+        weight = Value((k, n, *window), weight.weight, weight.name)
+    return trace.convolution(path, given, weight, None, out, groups, batch, is_transposed)

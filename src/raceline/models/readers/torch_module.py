@@ -26,12 +26,7 @@ def read(reference: str, image_size: int | None = None) -> Model:
         import torch
     except ImportError:
         raise MissingExtraError("models.extra_missing", extra="torch", package="torch") from None
-    function = named_function(reference)
-    try:
-        with torch.device("meta"):
-            made = function()
-    except Exception as error:  # the user's code may fail in any way
-        raise failed(reference, error) from error
+    made = _built(named_function(reference), reference)
     parts = made if isinstance(made, tuple) else (made,)
     module = parts[0]
     if not isinstance(module, torch.nn.Module):
@@ -39,6 +34,22 @@ def read(reference: str, image_size: int | None = None) -> Model:
     inputs = parts[1] if len(parts) > 1 else None
     named = dict(parts[2]) if len(parts) > 2 else {}
     return model_of(module, inputs, named, reference, image_size)
+
+
+def _built(function: Callable[[], Any], reference: str) -> Any:
+    """What the function returns, made without storage; with it where its code looks at values."""
+    import torch
+
+    try:
+        try:
+            with torch.device("meta"):
+                return function()
+        except (RuntimeError, NotImplementedError, TypeError) as error:
+            if "meta" not in str(error).lower():
+                raise
+            return function()
+    except Exception as error:  # the user's code may fail in any way
+        raise failed(reference, error) from error
 
 
 def named_function(reference: str) -> Any:
