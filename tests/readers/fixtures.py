@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Shapes = dict[str, list[int]]
+_BYTES = {"F32": 4, "BF16": 2, "F8_E4M3": 1, "I32": 4, "U8": 1}
 
 
 def llama_shapes(layers: int = 3, hidden: int = 64, inner: int = 160, vocabulary: int = 100) -> Shapes:
@@ -35,9 +36,11 @@ def elements(shapes: Shapes) -> int:
 
 def write_safetensors(path: Path, shapes: Shapes, kind: str = "BF16") -> Path:
     """A header alone: no reader needs the weights behind it."""
-    entries = {
-        name: {"dtype": kind, "shape": shape, "data_offsets": [0, 0]} for name, shape in shapes.items()
-    }
+    entries: dict[str, Any] = {}
+    end = 0
+    for name, shape in shapes.items():
+        start, end = end, end + elements({name: shape}) * _BYTES[kind]
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     data = json.dumps(entries).encode()
     path.write_bytes(struct.pack("<Q", len(data)) + data)
     return path

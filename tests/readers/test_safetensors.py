@@ -13,10 +13,14 @@ from hypothesis import strategies as st
 
 from raceline.models import count
 from raceline.models.read import read_model
+from raceline.models.readers.packed import unpacked
 from raceline.models.readers.safetensors import header_of
 from raceline.present.documents import load_json
 from raceline.present.errors import InputError
 from readers.fixtures import elements, llama_shapes, write_safetensors
+
+CONFIG = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
+          "intermediate_size": 160, "vocab_size": 100, "tie_word_embeddings": True}  # fmt: skip
 
 
 def refused(path: Path) -> str:
@@ -42,9 +46,7 @@ def test_unknown_names_give_a_graph_with_every_parameter(tmp_path: Path) -> None
 
 
 def test_a_config_beside_it_tells_the_architecture(tmp_path: Path) -> None:
-    config = {"model_type": "llama", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4,
-              "intermediate_size": 160, "vocab_size": 100, "tie_word_embeddings": True}  # fmt: skip
-    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     model = read_model(str(write_safetensors(tmp_path / "model.safetensors", llama_shapes())))
     assert count.parameters(model) == elements(llama_shapes())
     assert "models.weights_differ" not in model.notes
@@ -62,6 +64,63 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
     index.write_text(json.dumps({"weight_map": weights}))
     assert count.parameters(read_model(str(index))) == elements(llama_shapes())
     assert count.parameters(read_model(str(tmp_path))) == elements(llama_shapes())
+
+
+def write_index(folder: Path, shapes: dict[str, list[int]], kept: str = "") -> Path:
+    """An index with a shard for each layer, of which those with `kept` in their name are there."""
+    weights = {name: f"model-{name.partition('layers.')[2][:1] or 'x'}.safetensors" for name in shapes}
+    for shard in set(weights.values()):
+        if kept in shard:
+            held = {name: shape for name, shape in shapes.items() if weights[name] == shard}
+            write_safetensors(folder / shard, held)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weights}))
+    return index
+
+
+def test_a_missing_layer_is_as_large_as_the_others(tmp_path: Path) -> None:
+    index = write_index(tmp_path, llama_shapes())
+    (tmp_path / "model-1.safetensors").unlink()
+    model = read_model(str(index))
+    assert count.parameters(model) == elements(llama_shapes())
+    assert "models.shards_alike" in model.notes
+
+
+@pytest.mark.parametrize("kept", ["model-0", "nothing"])
+def test_without_its_tables_an_index_needs_a_config(tmp_path: Path, kept: str) -> None:
+    index = write_index(tmp_path, llama_shapes(), kept)
+    assert refused(index) == "models.shard_missing"
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    model = read_model(str(index))
+    assert count.parameters(model) == elements(llama_shapes())
+    assert "models.shards_missing" in model.notes
+
+
+def test_weights_that_the_config_does_not_describe_are_noted(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
+    model = read_model(str(write_safetensors(tmp_path / "model.safetensors", llama_shapes())))
+    assert "models.weights_differ" in model.notes
+
+
+def test_gptq_and_awq_weights_are_unpacked() -> None:
+    gptq = {"a.qweight": (8, 32), "a.qzeros": (1, 4), "a.scales": (1, 32), "a.g_idx": (64,), "n.weight": (5,)}
+    awq = {"a.qweight": (64, 4), "a.qzeros": (1, 4), "a.scales": (1, 32), "n.weight": (5,)}
+    for packed, packing in ((gptq, "gptq-int4"), (awq, "awq-int4")):
+        assert unpacked(packed, {}) == ({"a.weight": (32, 64), "n.weight": (5,)}, packing)
+
+
+def test_blocks_of_four_bits_are_unpacked() -> None:
+    nf4 = {"a.weight": (32, 1), "a.weight.absmax": (1,), "a.weight.quant_state.bitsandbytes__nf4": (80,)}
+    assert unpacked(nf4, {}) == ({"a.weight": (64, 1)}, "nf4")
+    assert unpacked({"up_blocks": (2, 6, 3, 16), "up_scales": (2, 6, 3)}, {}) == ({"up": (2, 6, 96)}, "mxfp4")
+    shapes = {"a.weight_packed": (6, 4), "a.weight_scale": (6, 1)}
+    assert unpacked(shapes, {"a.weight_packed": "int32"}) == ({"a.weight": (6, 32)}, "int4")
+    assert unpacked(shapes, {"a.weight_packed": "uint8"}) == ({"a.weight": (6, 8)}, "nvfp4")
+
+
+def test_scales_of_a_models_own_are_parameters() -> None:
+    shapes = {"block.scales": (7,)}
+    assert unpacked(shapes, {}) == (shapes, None)
 
 
 @pytest.mark.parametrize("shard", ["../secret.safetensors", "/etc/passwd", "a\\b", "..", "C:x"])
@@ -86,7 +145,33 @@ def test_a_damaged_header_is_refused(tmp_path: Path, data: bytes) -> None:
 @pytest.mark.parametrize("shape", [[-1, 2], [10**18], [2.5], "ab", [True], [1] * 9, None, [10**9, 10**9]])
 def test_a_senseless_shape_is_refused(shape: object) -> None:
     with pytest.raises(InputError):
-        header_of({"x": {"dtype": "F32", "shape": shape}}, "x")
+        header_of({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, 8]}}, "x")
+
+
+@pytest.mark.parametrize("offsets", [[0, 15], [16, 0], [-16, 0], [0.0, 16.0], [0], None, "ab", [0, 16, 32]])
+def test_offsets_must_hold_the_elements(offsets: object) -> None:
+    with pytest.raises(InputError) as caught:
+        header_of({"x": {"dtype": "F32", "shape": [2, 2], "data_offsets": offsets}}, "x")
+    assert caught.value.message.id == "models.tensor_offsets"
+
+
+def test_a_file_that_ends_behind_its_header_is_read_with_a_note() -> None:
+    entries = {"x": {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}}
+    assert header_of(entries, "x", 3).notes == ("models.weights_cut",)
+    assert header_of(entries, "x", 16).notes == ()
+
+
+ENTRY = st.fixed_dictionaries({
+    "dtype": st.sampled_from(["F32", "I8", "F4", "X", "", None]),
+    "shape": st.lists(st.integers(-2, 10**16) | st.none(), max_size=4) | st.none(),
+    "data_offsets": st.lists(st.integers(-(2**70), 2**70), max_size=3) | st.none(),
+})  # fmt: skip
+
+
+@given(st.dictionaries(st.text(max_size=12), ENTRY | st.none() | st.integers(), max_size=4))
+def test_any_entries_are_read_or_refused(entries: dict[str, object]) -> None:
+    with contextlib.suppress(InputError):
+        header_of(entries, "x", 100)
 
 
 @given(st.binary(max_size=120))

@@ -15,6 +15,7 @@ from raceline.present.errors import InputError
 _LARGEST_DIRECTORY_BYTES = 4 * 2**20
 _END = struct.Struct("<4s4H2LH")
 _LONGEST_COMMENT_BYTES = 65535
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def read_members(path: Path, wanted: Callable[[str], bool], largest: int = LARGEST_BYTES) -> dict[str, bytes]:
@@ -28,6 +29,9 @@ def read_members(path: Path, wanted: Callable[[str], bool], largest: int = LARGE
                 for entry in archive.infolist():
                     if not wanted(entry.filename):
                         continue
+                    if entry.compress_type not in _METHODS:
+                        # LZMA takes as much memory for its dictionary as the file asks for
+                        raise NotImplementedError
                     if entry.file_size > left:
                         raise InputError("present.too_large", limit_mib=largest / 2**20)
                     with archive.open(entry) as member:

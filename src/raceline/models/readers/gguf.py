@@ -21,12 +21,14 @@ from raceline.present.errors import InputError
 
 LARGEST_HEADER_BYTES = 64 * 2**20
 _MOST_ENTRIES = 200_000
-_MOST_TEXTS = 1_500_000
+_MOST_ITEMS = 1_500_000
 
 _NUMBERS = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
 }  # fmt: skip
 _TEXT, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
+_DEEPEST_ARRAY = 2
 _TENSOR_TYPES = {
     0: "fp32", 1: "fp16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_k",
     11: "q3_k", 12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs",
@@ -188,7 +190,7 @@ class _Cursor:
         self.data = data
         self.file = file
         self.at = 4
-        self.texts = 0
+        self.items = 0
 
     def take(self, length_bytes: int) -> bytes:
         end = self.at + length_bytes
@@ -207,7 +209,7 @@ class _Cursor:
     def value(self, kind: int, depth: int = 0) -> Any:
         if kind == _TEXT:
             return self.text()
-        if kind == _ARRAY and depth < 4:
+        if kind == _ARRAY and depth < _DEEPEST_ARRAY:
             return self._array(depth)
         if kind not in _NUMBERS:
             raise InputError("models.gguf_value", given=self.file, kind=kind)
@@ -221,12 +223,23 @@ class _Cursor:
             few = length <= 4096
             values = tuple(struct.unpack(f"<{length}{_NUMBERS[kind][1]}", data)) if few else ()
             return Length(length, values)
-        self.texts += length
-        if self.texts > _MOST_TEXTS:
+        self.items += length
+        if self.items > _MOST_ITEMS:
             raise InputError("models.file_truncated", given=self.file)
-        for _ in range(length):
-            if kind == _TEXT:
-                self.take(self.number("<Q"))
-            else:
+        if kind == _TEXT:
+            self._skip_texts(length)
+        else:
+            for _ in range(length):
                 self.value(kind, depth + 1)
         return Length(length)
+
+    def _skip_texts(self, length: int) -> None:
+        """Go past texts without making them: a vocabulary holds hundreds of thousands."""
+        at, end = self.at, len(self.data) - 8
+        read = _LENGTH.unpack_from
+        for _ in range(length):
+            if at > end:
+                raise InputError("models.file_truncated", given=self.file)
+            at += 8 + read(self.data, at)[0]
+        self.at = at
+        self.take(0)

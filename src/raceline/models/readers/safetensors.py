@@ -6,7 +6,7 @@ Source: github.com/huggingface/safetensors, README, section Format.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +15,31 @@ import msgspec
 from raceline.models import count
 from raceline.models.graph import Model
 from raceline.models.readers import tensors
+from raceline.models.readers.packed import unpacked
 from raceline.models.readers.tensors import Shape
 from raceline.present.documents import LARGEST_BYTES, load_json, open_file
 from raceline.present.errors import InputError
 
+# The format's word for a type -> our word and its bits (safetensors/src/tensor.rs, enum Dtype)
 _TYPES = {
-    "F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16", "F8_E4M3": "fp8", "F8_E5M2": "fp8",
-    "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool",
-    "U16": "uint16", "U32": "uint32", "U64": "uint64", "F4": "fp4", "F8_E8M0": "fp8", "F6_E2M3": "fp6",
-    "F6_E3M2": "fp6", "C64": "complex64",
+    "F64": ("fp64", 64), "F32": ("fp32", 32), "F16": ("fp16", 16), "BF16": ("bf16", 16), "F8_E4M3": ("fp8", 8),
+    "F8_E5M2": ("fp8", 8), "F8_E4M3FNUZ": ("fp8", 8), "F8_E5M2FNUZ": ("fp8", 8), "F8_E8M0": ("fp8", 8),
+    "F6_E2M3": ("fp6", 6), "F6_E3M2": ("fp6", 6), "F4": ("fp4", 4), "I64": ("int64", 64), "I32": ("int32", 32),
+    "I16": ("int16", 16), "I8": ("int8", 8), "U64": ("uint64", 64), "U32": ("uint32", 32), "U16": ("uint16", 16),
+    "U8": ("uint8", 8), "BOOL": ("bool", 8), "C64": ("complex64", 64),
 }  # fmt: skip
 _PLAIN = ("fp64", "fp32", "fp16", "bf16")
 _MOST_SHARDS = 2000
+_MOST_TENSORS = 200_000
+_TOLERANCE = 0.01
 
 
 class Header(msgspec.Struct, frozen=True):
-    """Shapes and element types by the tensor's name."""
+    """Shapes and element types by the tensor's name. `notes`: what the file lacks."""
 
     shapes: dict[str, Shape]
     types: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     def commonest(self) -> str | None:
         """The type that most elements have."""
@@ -50,79 +56,144 @@ def read(reference: str, image_size: int | None = None) -> Model:
 
 
 def read_index(path: Path, index: Mapping[str, Any], image_size: int | None = None) -> Model:
-    """The model of a sharded file's index: its shards must lie in the same folder."""
+    """The model of a sharded file's index. Its shards lie in the same folder; what a missing one holds
+    is taken from the same tensor of another layer, and a note says that shards are missing."""
     weights = index.get("weight_map")
     if not isinstance(weights, dict) or not all(isinstance(file, str) for file in weights.values()):
         raise InputError("models.index_wrong", field="weight_map", given=path.name)
     shards = sorted(set(weights.values()))
-    if len(shards) > _MOST_SHARDS:
+    if len(shards) > _MOST_SHARDS or len(weights) > _MOST_TENSORS:
         raise InputError("models.index_wrong", field="weight_map", given=path.name)
-    shapes: dict[str, Shape] = {}
-    types: dict[str, str] = {}
     for shard in shards:
         if shard in ("", ".", "..") or any(mark in shard for mark in "/\\\0") or ":" in shard:
             raise InputError("models.index_path", field="weight_map", given=shard[:80])
-        header = read_header(path.parent / shard)
+    header = _joined(path.parent / shard for shard in shards if (path.parent / shard).is_file())
+    if len(header.shapes) >= len(weights):
+        return _model(header, path, image_size)
+    if not header.shapes and not _config_of(path).is_file():
+        raise InputError("models.shard_missing", field="weight_map", given=shards[0][:80])
+    return _model(_completed(header, weights), path, image_size)
+
+
+def _joined(paths: Iterable[Path]) -> Header:
+    """One header from the headers of several files, together no larger than one may be."""
+    shapes: dict[str, Shape] = {}
+    types: dict[str, str] = {}
+    notes: dict[str, None] = {}
+    left = LARGEST_BYTES
+    for path in paths:
+        header = read_header(path, left)
+        left -= sum(len(name) + _SMALLEST_ENTRY_BYTES for name in header.shapes)
         shapes |= header.shapes
         types |= header.types
-    return _model(Header(shapes, types), path, image_size)
+        notes |= dict.fromkeys(header.notes)
+    return Header(shapes, types, tuple(notes))
 
 
-def read_header(path: Path) -> Header:
+# a name's entry holds at least its keys, a type and two offsets
+_SMALLEST_ENTRY_BYTES = len('"":{"dtype":"F4","shape":[],"data_offsets":[0,0]},')
+
+
+def _completed(header: Header, weights: Mapping[str, str]) -> Header:
+    """The header with what the index names and no shard there holds."""
+    alike = {tensors.without_layer(name): name for name in header.shapes}
+    shapes, types = dict(header.shapes), dict(header.types)
+    for name in weights:
+        known = alike.get(tensors.without_layer(name))
+        if name not in shapes and known is not None:
+            shapes[name], types[name] = header.shapes[known], header.types[known]
+    is_whole = all(name in shapes for name in weights)
+    note = "models.shards_alike" if is_whole else "models.shards_missing"
+    return Header(shapes, types, (*header.notes, note))
+
+
+def read_header(path: Path, largest_bytes: int = LARGEST_BYTES) -> Header:
     """The names, shapes and types of one file."""
     with open_file(path) as file:
-        length_bytes = int.from_bytes(start, "little") if len(start := file.read(8)) == 8 else -1
-        if not 2 <= length_bytes <= LARGEST_BYTES:
+        start = file.read(8)
+        length_bytes = int.from_bytes(start, "little") if len(start) == 8 else 0
+        if not 2 <= length_bytes <= largest_bytes:
             raise InputError(
-                "models.header_length",
-                given=path.name,
-                length_bytes=length_bytes,
-                limit_mib=LARGEST_BYTES / 2**20,
-            )
+                "models.header_length", given=path.name, length_bytes=length_bytes,
+                limit_mib=largest_bytes / 2**20,
+            )  # fmt: skip
         data = file.read(length_bytes)
+        weight_bytes = file.seek(0, 2) - 8 - length_bytes
     if len(data) < length_bytes:
         raise InputError("models.file_truncated", given=path.name)
-    return header_of(load_json(data), path.name)
+    return header_of(load_json(data), path.name, weight_bytes)
 
 
-def header_of(entries: Any, file: str) -> Header:
-    """The header's JSON, checked."""
-    if not isinstance(entries, dict):
+def header_of(entries: Any, file: str, weight_bytes: int | None = None) -> Header:
+    """The header's JSON, checked. A file may end behind its header, as downloaded headers do; a note says so."""
+    if not isinstance(entries, dict) or len(entries) > _MOST_TENSORS:
         raise InputError("models.header_wrong", given=file)
     shapes: dict[str, Shape] = {}
     types: dict[str, str] = {}
+    end = 0
     for name, entry in entries.items():
         if name == "__metadata__":
             continue
-        if not isinstance(entry, dict) or entry.get("dtype") not in _TYPES:
+        known = (
+            _TYPES.get(kind)
+            if isinstance(entry, dict) and isinstance(kind := entry.get("dtype"), str)
+            else None
+        )
+        if known is None:
             raise InputError("models.tensor_type_unknown", given=name[:80], file=file)
+        types[name], bits = known
         shapes[name] = tensors.checked_shape(entry.get("shape"), name)
-        types[name] = _TYPES[entry["dtype"]]
+        end = max(end, _checked_end(entry.get("data_offsets"), name, shapes[name], bits))
     if not shapes:
         raise InputError("models.no_tensors", given=file)
-    return Header(shapes, types)
+    is_cut = weight_bytes is not None and end > weight_bytes
+    return Header(shapes, types, ("models.weights_cut",) if is_cut else ())
+
+
+def _checked_end(offsets: Any, name: str, shape: Shape, bits: int) -> int:
+    """Where a tensor ends, if its offsets hold just its elements."""
+    is_pair = isinstance(offsets, list) and len(offsets) == 2 and all(type(item) is int for item in offsets)
+    if (
+        is_pair
+        and offsets[0] >= 0
+        and (offsets[1] - offsets[0]) * 8 == tensors.elements({name: shape}) * bits
+    ):
+        return int(offsets[1])
+    raise InputError("models.tensor_offsets", given=name[:80])
+
+
+def _config_of(path: Path) -> Path:
+    return path.parent / "config.json"
 
 
 def _model(header: Header, path: Path, image_size: int | None) -> Model:
-    stored = header.commonest()
-    precision = stored if stored in _PLAIN else None
-    config = path.parent / "config.json"
     name = path.parent.name if path.stem.startswith(("model", "diffusion_pytorch")) else path.stem
     name = name or path.stem
-    if not config.is_file():
-        return _quantised(tensors.model_of(header.shapes, name, str(path), precision), stored)
-    from raceline.models.readers.hf import build
+    stored = header.commonest()
+    precision = stored if stored in _PLAIN else None
+    shapes, packing = unpacked(header.shapes, header.types)
+    if _config_of(path).is_file():
+        from raceline.models.readers.hf import build
 
-    model = build(load_json(config), name, str(path), image_size)
-    model = msgspec.structs.replace(model, precision=model.precision or precision)
-    present = tensors.elements(tensors.without_buffers(header.shapes))
-    if precision is not None and count.parameters(model) != present:
-        return msgspec.structs.replace(model, notes=(*model.notes, "models.weights_differ"))
-    return _quantised(model, stored)
+        model = build(load_json(_config_of(path)), name, str(path), image_size)
+        model = _compared(model, shapes, header.notes)
+    else:
+        if "models.shards_missing" in header.notes:
+            raise InputError("models.shard_missing", field="weight_map", given=path.name)
+        model = tensors.model_of(shapes, name, str(path), precision)
+    packing = packing or (stored if stored in ("fp8", "int8") else None)
+    return msgspec.structs.replace(
+        model,
+        precision=model.precision or (None if packing else precision),
+        weight_format=model.weight_format or packing,
+        notes=(*model.notes, *header.notes),
+    )
 
 
-def _quantised(model: Model, stored: str | None) -> Model:
-    """A model whose weights are stored in 8 bits says so, unless its config already does."""
-    if model.weight_format is None and stored in ("fp8", "int8"):
-        return msgspec.structs.replace(model, weight_format=stored)
-    return model
+def _compared(model: Model, shapes: Mapping[str, Shape], lacks: tuple[str, ...]) -> Model:
+    """The config's model, with a note where the file's weights are others than it says."""
+    present = tensors.elements(tensors.without_buffers(shapes))
+    expected = count.parameters(model)
+    if "models.shards_missing" in lacks or abs(present - expected) <= _TOLERANCE * expected:
+        return model
+    return msgspec.structs.replace(model, notes=(*model.notes, "models.weights_differ"))

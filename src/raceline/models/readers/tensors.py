@@ -35,6 +35,7 @@ _BUFFERS = re.compile(
     r"(inv_freq|position_ids|num_batches_tracked|running_mean|running_var|rope_freqs\.weight"
     r"|attn\.bias|attn\.masked_bias|rotary_emb\.(cos|sin)_cached)$"
 )
+_NUMBER = re.compile(r"(?<![^._])\d+(?![^._])")
 _TABLE = re.compile(r"(embed|wte|wpe|token_type|position|lookup|vocab)", re.IGNORECASE)
 _NORM = re.compile(r"(norm|ln_|\bln\d?\b|\bbn\d?\b|layernorm|batchnorm)", re.IGNORECASE)
 
@@ -52,6 +53,11 @@ def checked_shape(shape: Any, name: str) -> Shape:
 def without_buffers(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """The parameters among named tensors: running statistics and position tables are none."""
     return {name: shape for name, shape in shapes.items() if not _BUFFERS.search(name)}
+
+
+def without_layer(name: str) -> str:
+    """A tensor's name with a mark in the place of each number: what the layers of a model share."""
+    return _NUMBER.sub("#", name)
 
 
 def elements(shapes: Mapping[str, Shape]) -> int:
