@@ -109,7 +109,7 @@ def test_a_cache_starts_empty(read: Any) -> None:
     assert count.flops(read(*ports, weight("w", 8, 8), join, turn)) == 2 * 4 * 10 * 8 * 8
 
 
-@pytest.mark.parametrize("equation", ["bij,bjk->bik", "bij,bjk"])
+@pytest.mark.parametrize("equation", ["bij,bjk->bik", "bij,bjk", "...ij,...jk->...ik", "...ij,...jk"])
 def test_a_sum_of_products_is_one_product(read: Any, equation: str) -> None:
     model = read(port("x", 1, 3, 4, 5), port("y", 1, 3, 5, 6), node("Einsum", "x y", "z", equation=equation))
     assert count.flops(model) == 2 * 4 * 5 * 6

@@ -242,7 +242,7 @@ def _matrix(value: Value) -> Value:
 def _einsum(node: Node, path: str, left: Value, right: Value, batch: int) -> Step:
     """Two tensors as one matrix product: letters of both inputs are batched where the output has them,
     else summed."""
-    (ours, theirs), output = einsum_letters(node)
+    (ours, theirs), output = einsum_letters(node, [len(left.shape), len(right.shape)])
     if left.weight and not right.weight:
         left, right, ours, theirs = right, left, theirs, ours
     sizes = dict(zip(ours + theirs, left.shape + right.shape, strict=True))

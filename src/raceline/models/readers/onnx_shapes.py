@@ -282,7 +282,7 @@ def _depth_to_space(node: Node, given: Inputs) -> list[Shape]:
 
 
 def _einsum(node: Node, given: Inputs) -> list[Shape]:
-    inputs, output = einsum_letters(node)
+    inputs, output = einsum_letters(node, [len(known.shape) for known in given])
     sizes = {
         letter: size for letters, known in zip(inputs, given, strict=True)
         for letter, size in zip(letters, known.shape, strict=True)
@@ -290,13 +290,22 @@ def _einsum(node: Node, given: Inputs) -> list[Shape]:
     return [tuple(sizes[letter] for letter in output)]
 
 
-def einsum_letters(node: Node) -> tuple[list[str], str]:
-    """The letters of each input's dimensions and of the output's: ``bqd,bkd->bqk``."""
+def einsum_letters(node: Node, ranks: list[int]) -> tuple[list[str], str]:
+    """The letters of each input's dimensions and of the output's: ``bqd,bkd->bqk``. Dimensions under ``...``
+    are counted from the right, so they get digits from the right."""
     inputs, arrow, output = node.attributes["equation"].decode().replace(" ", "").partition("->")
     if not arrow:
-        letters = inputs.replace(",", "")
-        output = "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
-    return inputs.split(","), output
+        letters = inputs.replace(",", "").replace("...", "")
+        output = "..." + "".join(sorted(letter for letter in set(letters) if letters.count(letter) == 1))
+    parts = inputs.split(",")
+    hidden = [rank - len(part.replace("...", "")) for part, rank in zip(parts, ranks, strict=True)]
+    return [
+        part.replace("...", _digits(count)) for part, count in zip(parts, hidden, strict=True)
+    ], output.replace("...", _digits(max(hidden)))
+
+
+def _digits(count: int) -> str:
+    return "".join(str(at) for at in range(count - 1, -1, -1))
 
 
 def _attention(node: Node, given: Inputs) -> list[Shape]:

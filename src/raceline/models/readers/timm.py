@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ def read(name: str, image_size: int | None = None) -> Model:
     """The model that timm builds under this name; no weights are downloaded."""
     timm, torch = _libraries()
     if name not in timm.list_models():
-        near = timm.list_models(f"*{name[:40]}*")[:5] or timm.list_models(f"{name[:6]}*")[:5]
+        near = get_close_matches(name[:80], timm.list_models(), n=5, cutoff=0.0)
         raise InputError("models.unknown_name", field="model", given=name[:80], nearest=", ".join(near))
     try:
         with torch.device("meta"):
