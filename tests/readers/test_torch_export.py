@@ -79,6 +79,12 @@ def test_a_wrong_graph_is_refused(tmp_path: Path, data: bytes) -> None:
     assert refused(archive(tmp_path / "m.pt2", data)).split(".")[1] in ("pt2_wrong", "too_deep")
 
 
+def test_a_program_of_too_many_calls_is_refused(tmp_path: Path) -> None:
+    data = linear_program()
+    data["graph_module"]["graph"]["nodes"] *= 10_001
+    assert refused(archive(tmp_path / "m.pt2", json.dumps(data).encode())) == "models.program_too_long"
+
+
 KEYS = st.sampled_from(["x", "sizes", "target"])
 VALUES = st.recursive(
     st.none() | st.integers() | st.text(max_size=3),

@@ -22,6 +22,9 @@ from raceline.present.errors import InputError
 
 # ScalarType of the schema: half, float, double, bfloat16 and the 8-bit formats
 _FLOATS = (6, 7, 8, 13, 29, 30)
+_MOST_NODES = 10_000
+_MOST_MAPPINGS = 220_000
+_MOST_EXPRESSIONS = 1_000
 _COPIES = ("contiguous", "dropout")
 _OLD = "serialized_exported_program.json"
 _WEIGHTS = "data/weights/model_weights_config.json"
@@ -34,6 +37,8 @@ def read(reference: str, image_size: int | None = None) -> Model:
     graphs = [data for name, data in sorted(members.items()) if name.endswith(_OLD) or _is_graph(name)]
     if not graphs:
         raise InputError("models.pt2_without_graph", given=path.name)
+    if graphs[0].count(b"{") > _MOST_MAPPINGS:
+        raise InputError("present.too_many_nodes", limit=_MOST_MAPPINGS)
     weights = next((load_json(data) for name, data in members.items() if name.endswith(_WEIGHTS)), None)
     try:
         program = Program(load_json(graphs[0]), weights)
@@ -54,6 +59,9 @@ class Program:
     def __init__(self, data: Any, weights: Any = None) -> None:
         module = data["graph_module"]
         self.graph = module["graph"]
+        if len(self.graph["nodes"]) > _MOST_NODES:
+            raise InputError("models.program_too_long", limit=_MOST_NODES)
+        self.shapes: dict[str, tuple[int, ...]] = {}
         # tied parameters have several names, and one file in the archive
         files = {
             name: entry.get("path_name", name) for name, entry in (weights or {}).get("config", {}).items()
@@ -67,6 +75,7 @@ class Program:
             elif "user_input" in item and "as_tensor" in item["user_input"].get("arg", {}):
                 self.inputs.append(item["user_input"]["arg"]["as_tensor"]["name"])
         self.symbols: dict[str, int] = {}
+        self.sizes: dict[str, int | None] = {}
         # views share the storage of their base
         self.bases: dict[str, str] = {}
         # whole numbers (indices, masks) need no gradient
@@ -103,8 +112,9 @@ class Program:
         """One step a call that moves data."""
         turned: dict[str, str] = {}
         self.bases = {}
+        self.shapes = {}
         found = []
-        for node in self.graph["nodes"][: trace.MOST_STEPS]:
+        for node in self.graph["nodes"]:
             name = node["target"].removeprefix("torch.ops.aten.").partition(".")[0]
             arguments = [self.argument(item["arg"], turned) for item in node["inputs"]]
             results = [tensor for item in node["outputs"] for tensor in self._results(item)]
@@ -143,7 +153,9 @@ class Program:
 
     def value(self, name: str, turned: dict[str, str] | None = None) -> Value:
         """The tensor of this name with its sizes."""
-        shape = self.shape(self.graph["tensor_values"][name])
+        shape = self.shapes.get(name)
+        if shape is None:
+            shape = self.shapes[name] = self.shape(self.graph["tensor_values"][name])
         weight = self.parameters.get(name) or (turned or {}).get(name)
         return Value(shape, weight, "" if name in self.silent else self.bases.get(name, name))
 
@@ -157,10 +169,17 @@ class Program:
         hint = int((size["as_expr"].get("hint") or {}).get("as_int", 1))
         if not self.symbols:
             return hint
+        text = size["as_expr"]["expr_str"]
+        if text not in self.sizes and len(self.sizes) < _MOST_EXPRESSIONS:
+            self.sizes[text] = self._evaluated(text[:200])
+        found = self.sizes.get(text)
+        return hint if found is None else found
+
+    def _evaluated(self, text: str) -> int | None:
         try:
-            return _evaluate(ast.parse(size["as_expr"]["expr_str"][:200], mode="eval").body, self.symbols)
+            return _evaluate(ast.parse(text, mode="eval").body, self.symbols)
         except (KeyError, SyntaxError, TypeError):
-            return hint
+            return None
 
 
 _OPERATORS: dict[type, Callable[[int, int], int]] = {
