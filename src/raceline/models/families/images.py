@@ -62,3 +62,9 @@ def image_model(fields: Fields, family: str, blocks: Sequence[Block], side: int,
     model = describe(fields, family, blocks, seq_len=0, image_size=side, **rest)
     named = fields.text("architecture", "_class_name", default=None)
     return msgspec.structs.replace(model, max_seq_len=None, architecture=named or model.architecture)
+
+
+def divisible(value: float, divisor: int = 8, limit: float = 0.9) -> int:
+    """The nearest multiple of `divisor`, not below 90 % of the value (MobileNet's rule, arXiv:1801.04381)."""
+    rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
+    return rounded + divisor if rounded < limit * value else rounded

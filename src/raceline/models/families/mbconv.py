@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 
 from raceline.models.families.convnet import Drawing, Feature
-from raceline.models.families.images import classes_of, image_model, image_size_of, pixels
-from raceline.models.families.resnet import divisible
+from raceline.models.families.images import classes_of, divisible, image_model, image_size_of, pixels
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
 from raceline.present.errors import InputError

@@ -4,7 +4,8 @@ Beside `embedding_size`, `hidden_sizes`, `depths`, `layer_type` (basic or bottle
 `downsample_in_first_stage` and `downsample_in_bottleneck` a config may state: `groups` and
 `width_per_group` (ResNeXt, wide), `stem_widths` (three 3x3 convolutions), `stem_pool` (max, conv, mean,
 blur), `strides` of the stages, `avg_down` (ResNet-D), `attention` (se or eca) with `reduction`,
-`antialias` (mean or blur).
+`antialias` (mean or blur), and `paths` with its own fields for 3x3 convolutions that run in several paths
+(module paths).
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ import msgspec
 from raceline.models.families.convnet import Drawing, Feature
 from raceline.models.families.images import (
     classes_of,
+    divisible,
     image_model,
     image_size_of,
     pixels,
     same_length,
     whole_numbers,
 )
+from raceline.models.families.paths import Paths, Place, paths_of
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
 
@@ -40,6 +43,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     reduction: float = 1 / 16
     antialias: str = ""
     norm: str = "batch"
+    paths: Paths | None = None
 
 
 class _Step(NamedTuple):
@@ -47,6 +51,7 @@ class _Step(NamedTuple):
 
     channels: int
     stride: int
+    is_first: bool = False
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
@@ -77,6 +82,7 @@ def shape_of(fields: Fields) -> Shape:
         reduction=fields.number("reduction", default=1 / 16, maximum=1.0),
         antialias=fields.text("antialias", default=""),
         norm=fields.text("norm", default="batch"),
+        paths=paths_of(fields),
     )
 
 
@@ -100,7 +106,7 @@ def backbone(drawing: Drawing, fields: Fields, image: Feature, frozen_stages: in
     same_length(depths=depths, hidden_sizes=sizes, strides=strides)
     features = []
     for stage, (depth, channels, stride) in enumerate(zip(depths, sizes, strides, strict=True)):
-        step, trained = _Step(channels, stride), frozen_stages < stage + 2
+        step, trained = _Step(channels, stride, is_first=True), frozen_stages < stage + 2
         x = _stage(drawing, x, f"layer{stage + 1}", depth, step, shape, trained)
         features.append(x)
     return features
@@ -145,7 +151,7 @@ def _stage(
     make = _bottleneck if shape.is_bottleneck else _basic
     x = drawing.block(f"{name}.0", x, lambda given: make(drawing, given, step, shape), trained=trained)
     if depth > 1:
-        same = step._replace(stride=1)
+        same = step._replace(stride=1, is_first=False)
         x = drawing.block(
             f"{name}.1", x, lambda given: make(drawing, given, same, shape), repeat=depth - 1, trained=trained
         )
@@ -175,8 +181,16 @@ def _spatial(drawing: Drawing, x: Feature, width: int, stride: int, shape: Shape
     )
 
 
+def _middle(drawing: Drawing, x: Feature, width: int, step: _Step, shape: Shape, groups: int = 1) -> Feature:
+    """The 3x3 convolution of a block, in one path or in several."""
+    if shape.paths is None:
+        return _spatial(drawing, x, width, step.stride, shape, groups)
+    place = Place(width, step.stride, groups, shape.act, step.is_first)
+    return shape.paths.draw(drawing, x, place)
+
+
 def _basic(drawing: Drawing, x: Feature, step: _Step, shape: Shape) -> Feature:
-    y = _spatial(drawing, x, step.channels, step.stride, shape)
+    y = _middle(drawing, x, step.channels, step, shape)
     y = _conv_norm(drawing, y, step.channels, shape, 3)
     return _close(drawing, x, y, step, shape)
 
@@ -184,8 +198,9 @@ def _basic(drawing: Drawing, x: Feature, step: _Step, shape: Shape) -> Feature:
 def _bottleneck(drawing: Drawing, x: Feature, step: _Step, shape: Shape) -> Feature:
     width = step.channels // 4 * shape.width_per_group // 64 * shape.groups
     first, second = (step.stride, 1) if shape.stride_first else (1, step.stride)
-    y = drawing.act(_conv_norm(drawing, x, width, shape, 1, first), shape.act)
-    y = _spatial(drawing, y, width, second, shape, shape.groups)
+    scales = shape.paths.scales if shape.paths else 1
+    y = drawing.act(_conv_norm(drawing, x, width * scales, shape, 1, first), shape.act)
+    y = _middle(drawing, y, width, step._replace(stride=second), shape, shape.groups)
     y = _conv_norm(drawing, y, step.channels, shape)
     return _close(drawing, x, y, step, shape)
 
@@ -204,9 +219,3 @@ def _attend(drawing: Drawing, y: Feature, shape: Shape) -> Feature:
         gate = drawing.scale(drawing.global_pool(y), learned=max(kernel if kernel % 2 else kernel + 1, 3))
         return drawing.multiply(y, drawing.act(gate, "sigmoid"))
     return y
-
-
-def divisible(value: float, divisor: int = 8, limit: float = 0.9) -> int:
-    """The nearest multiple of `divisor`, not below 90 % of the value (MobileNet's rule, arXiv:1801.04381)."""
-    rounded = max(divisor, int(value + divisor / 2) // divisor * divisor)
-    return rounded + divisor if rounded < limit * value else rounded
