@@ -54,7 +54,7 @@ def catalogue() -> Catalogue:
         nodes=load.nodes(),
         links=load.links(),
         offers=load.offers(),
-        resolve=resolve.accelerator,
+        resolve=resolve.accelerator_or_processor,
         today=TODAY,
     )
 

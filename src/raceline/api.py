@@ -28,7 +28,7 @@ def load_catalogue(own_file: str | Path | None = None) -> Catalogue:
         nodes={**load.nodes(), **mine.nodes},
         links={**load.links(), **mine.links},
         offers=(*load.offers(), *mine.offers),
-        resolve=partial(resolve.accelerator, own=mine),
+        resolve=partial(resolve.accelerator_or_processor, own=mine),
         today=datetime.date.today(),
     )
 

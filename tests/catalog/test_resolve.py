@@ -156,3 +156,21 @@ def test_any_text_resolves_or_is_refused_in_one_way(text: str) -> None:
         assert isinstance(resolve.find_accelerator(text), (Resolved, Ambiguous))
     except InputError as error:
         assert error.message.id.startswith("catalog.")
+
+
+def test_a_processor_is_what_a_model_runs_on_with_its_machines_memory() -> None:
+    usual, stated = (
+        resolve.accelerator_or_processor(name) for name in ("ryzen-9-7950x", "Ryzen 9 7950X 64GB")
+    )
+    assert (usual.accelerator.kind, usual.accelerator.memory_gib, stated.accelerator.memory_gib) == (
+        "cpu",
+        32,
+        64,
+    )
+    assert [note.id for note in usual.notes] == ["catalog.usual_memory"] and not stated.notes
+
+
+def test_an_unknown_name_lists_accelerators_even_where_processors_would_do() -> None:
+    with pytest.raises(InputError) as caught:
+        resolve.accelerator_or_processor("RTX 409")
+    assert caught.value.message.id == "catalog.unknown_accelerator_nearest"

@@ -62,6 +62,33 @@ def test_a_load_beyond_any_fleet_says_how_many_devices_it_takes() -> None:
     assert found.shortfall.reason.params["count"] > 100_000
 
 
+def test_a_processor_serves_with_its_own_engine_and_says_that_it_is_slow() -> None:
+    found = plan("llama-3.1-8b", task="infer", on="ryzen-9-7950x", users=1)
+    setup = found.picks[0].scenario.setup
+    assert (setup.runtime, setup.weight_precision) == ("llama.cpp", "q4_k_m")
+    assert {"plan.slower_than_usual", "catalog.usual_memory"} <= {note.id for note in found.notes}
+    # the weights pass once a token: 83.2 GB/s bound it from below
+    latency = found.picks[0].estimate.latency_ms
+    assert latency.tpot and latency.tpot > 4.5e9 / 83.2e9 * 1e3
+
+
+def test_memory_written_after_a_name_is_what_the_estimate_holds() -> None:
+    found = plan("llama-3.1-8b", task="infer", on="EPYC 9654 768GB")
+    assert found.picks[0].estimate.memory_gib.limit > 700
+
+
+def test_a_latency_that_was_asked_for_stays_a_limit_on_named_hardware() -> None:
+    found = plan("llama-3.1-8b", task="infer", on="ryzen-9-7950x", users=1, ttft_s=1.0)
+    assert not found.picks and found.shortfall and found.shortfall.reason.id == "plan.too_slow"
+
+
+def test_a_makers_own_runtime_is_refused_on_other_processors() -> None:
+    for runtime in ("mlx", "tensorrt-llm"):
+        with pytest.raises(InputError) as caught:
+            plan("llama-3.1-8b", task="infer", on="ryzen-9-7950x", runtime=runtime)
+        assert caught.value.message.id == "catalog.runtime_not_for_vendor"
+
+
 def test_named_hardware_is_the_only_hardware() -> None:
     found = plan("llama-3.1-8b", on="l40s", on_count=2)
     assert {(pick.accelerator, pick.count) for pick in found.picks} == {("l40s", 2)}

@@ -23,6 +23,7 @@ _LINK_VENDORS: dict[str, tuple[str, ...]] = {
     "ici": ("Google",),
     "neuronlink": ("AWS",),
 }
+_PROCESSOR_MAKERS = {"Apple", "Intel", "Qualcomm"}
 
 
 def check(
@@ -107,7 +108,9 @@ def check_runtime(
 def check_precision(
     accelerator: Accelerator, precision: str, rules: Iterable[PrecisionRule]
 ) -> list[Message]:
-    """Whether the device's matrix units have this precision."""
+    """Whether the device's matrix units have this precision; a processor computes 16 bits without any."""
+    if accelerator.kind == "cpu" and precision in ("fp32", "fp16", "bf16"):
+        return []
     for rule in rules:
         if rule.precision != precision or rule.vendor != accelerator.vendor:
             continue
@@ -182,6 +185,10 @@ def cautions(accelerator: Accelerator, count: int = 1, precision: str | None = N
 def _has_backend(accelerator: Accelerator, runtime: Runtime) -> bool:
     if accelerator.id in runtime.excluded:
         return False
+    if accelerator.kind == "cpu":
+        # one maker's own runtime aside, a runtime for processors runs on every maker's
+        is_own = set(runtime.vendors) <= _PROCESSOR_MAKERS and len(runtime.vendors) == 1
+        return "cpu" in runtime.device_kinds and (not is_own or accelerator.vendor in runtime.vendors)
     if "any" not in runtime.vendors and accelerator.vendor not in runtime.vendors:
         return False
     architectures = runtime.architectures.get(accelerator.vendor)

@@ -13,6 +13,7 @@ import msgspec
 from raceline.catalog import load
 from raceline.catalog.names import Name, hyphened, take_apart
 from raceline.catalog.own import OwnCatalog
+from raceline.catalog.processors import as_accelerator
 from raceline.catalog.types import Accelerator, Cpu, Link, Runtime, Storage
 from raceline.present.errors import InputError, Message, message
 
@@ -28,6 +29,7 @@ _DROPPED_PREFIXES = ("rtx", "gtx", "rx", "tpu", "tesla", "quadro", "jetson", "ar
 _COUNT_BEFORE = re.compile(r"(\d{1,3})\s*[x×*]\s*(\S.*)", re.IGNORECASE)
 # "GTX 1080" and "RX7600" are names: an x that is tied to letters alone is no sign of a count.
 _COUNT_AFTER = re.compile(r"(.*\d\S*(?:\s+)?|.*\s)[x×*]\s*(\d{1,6})", re.IGNORECASE)
+_SIZE_AFTER = re.compile(r"(.*\S)\s+(\d{1,5})\s*Gi?B", re.IGNORECASE)
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +91,22 @@ def accelerator(text: str, own: OwnCatalog | None = None) -> Resolved:
     note = message("catalog.chose_accelerator", given=text, chosen=found.preferred, candidates=ids)
     chosen = found.choose(found.preferred)
     return msgspec.structs.replace(chosen, notes=(note, *chosen.notes))
+
+
+def accelerator_or_processor(text: str, own: OwnCatalog | None = None) -> Resolved:
+    """What a model can run on: an accelerator, else a processor with the memory that is written
+    (``EPYC 9654 768GB``) or usual for its tier."""
+    try:
+        return accelerator(text, own)
+    except InputError as error:
+        size = _SIZE_AFTER.fullmatch(text[:_LONGEST])
+        try:
+            found = cpu(size[1] if size else text)
+        except InputError:
+            raise error from None
+    item = as_accelerator(found, float(size[2]) if size else None)
+    usual = message("catalog.usual_memory", processor=found.name, memory_gib=item.memory_gib)
+    return Resolved(accelerator=item, notes=() if size else (usual,))
 
 
 def split_count(text: str) -> tuple[str, int | None]:

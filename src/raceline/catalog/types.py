@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-AcceleratorKind = Literal["gpu", "tpu", "npu", "ipu", "asic", "dpu", "fpga"]
+AcceleratorKind = Literal["gpu", "tpu", "npu", "ipu", "asic", "dpu", "fpga", "cpu"]
 AcceleratorTier = Literal["consumer", "workstation", "datacenter", "edge", "mobile"]
 
 

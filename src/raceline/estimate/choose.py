@@ -84,7 +84,7 @@ def choose(
     picker = _Picker(setup)
     is_training = workload.task == "train"
     method = _method(workload, setup, model, picker) if is_training else None
-    runtime = picker.take("runtime", _runtime(scenario, model, is_training))
+    runtime = picker.take("runtime", _runtime(scenario, model, device, is_training))
     notes = (*notes, *_check_runtime(runtime, scenario, device))
     precision = picker.take("precision", _precision(setup, model, device, method, is_training))
     number_format = _number_format(precision, device, setup)
@@ -176,19 +176,21 @@ def _method(workload: Workload, setup: Setup, model: Model, picker: _Picker) -> 
     return method
 
 
-def usual_engine(model: Model) -> str:
-    """The engine that serves a model where none is named."""
+def usual_engine(model: Model, kind: str = "gpu") -> str:
+    """The engine that serves a model on this kind of device where none is named."""
     if model.objective == "denoise":
         return "diffusers"
-    return "vllm" if model.objective == "causal" else "onnxruntime"
+    if model.objective != "causal":
+        return "onnxruntime"
+    return "llama.cpp" if kind == "cpu" else "vllm"
 
 
-def _runtime(scenario: Scenario, model: Model, is_training: bool) -> str:
+def _runtime(scenario: Scenario, model: Model, device: Device, is_training: bool) -> str:
     setup, count = scenario.setup, scenario.hardware.count
     if setup.framework and setup.framework not in ("pytorch", "torch"):
         return setup.framework
     if not is_training:
-        return usual_engine(model)
+        return usual_engine(model, device.accelerator.kind)
     if setup.zero_stage == 0 and count > 1:
         return "pytorch-ddp"
     return "pytorch-fsdp2" if count > 1 else "pytorch"

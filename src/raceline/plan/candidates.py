@@ -65,6 +65,13 @@ def candidates(
     return Candidates(devices, pairs, table, notes)
 
 
+def written(accelerator: Accelerator) -> str:
+    """What a scenario calls it: its id, with the memory where that isn't the catalogue's."""
+    row = load.accelerators().get(accelerator.id)
+    is_sized = accelerator.kind == "cpu" if row is None else row.memory_gib != accelerator.memory_gib
+    return f"{accelerator.id} {accelerator.memory_gib:g}GB" if is_sized else accelerator.id
+
+
 def _accelerators(
     request: PlanRequest, catalogue: Catalogue
 ) -> tuple[Sequence[Accelerator], tuple[Message, ...]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from raceline.catalog import dates, prices
 from raceline.estimate.constants import Efficiency, load
 from raceline.estimate.hardware import Catalogue
@@ -9,7 +11,7 @@ from raceline.models.count import parameters
 from raceline.plan import picks
 from raceline.plan.request import Job, PlanRequest
 from raceline.plan.result import Option, Plan
-from raceline.plan.serving import plan_serving
+from raceline.plan.serving import PATIENT_S, ServingSearch, plan_serving
 from raceline.plan.shortfall import serving_shortfall, training_shortfall
 from raceline.plan.training import plan_training
 from raceline.plan.wishes import check
@@ -53,7 +55,9 @@ def _train(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
 
 
 def _serve(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -> Plan:
-    found = plan_serving(request, catalogue, efficiency)
+    found, late = _without_usual_limits(
+        request, plan_serving(request, catalogue, efficiency), catalogue, efficiency
+    )
     wish = found.wish
     chosen = picks.pick(found.options, None, request.budget_usd)
     amount: dict[str, object] = {}
@@ -71,12 +75,30 @@ def _serve(request: PlanRequest, catalogue: Catalogue, efficiency: Efficiency) -
         front=tuple(picks.front(found.options)),
         options=_cheapest(found.options, request.top),
         assumed=wish.assumed,
-        notes=(*found.candidates.notes, *_price_notes(chosen, request)),
+        notes=(*late, *found.candidates.notes, *_price_notes(chosen, request)),
         commands=_commands(request),
         evaluated=found.evaluated,
         pruned=0,
         shortfall=None if chosen else serving_shortfall(request, found, catalogue, efficiency),
     )
+
+
+def _without_usual_limits(
+    request: PlanRequest, found: ServingSearch, catalogue: Catalogue, efficiency: Efficiency
+) -> tuple[ServingSearch, tuple[Message, ...]]:
+    """Hardware that was asked for is planned even where it misses the usual latency, and that is said;
+    a latency that was asked for stays a limit."""
+    is_asked = request.ttft_s or request.tpot_s or request.p99_s
+    if found.options or request.on is None or is_asked:
+        return found, ()
+    patient = msgspec.structs.replace(request, ttft_s=PATIENT_S, tpot_s=PATIENT_S)
+    slow = plan_serving(patient, catalogue, efficiency)
+    if not slow.options:
+        return found, ()
+    wish = found.wish
+    late = message("plan.slower_than_usual", ttft_s=wish.ttft_s, tpot_ms=(wish.tpot_s or 0.0) * 1e3)
+    assumed = {name: value for name, value in wish.assumed.items() if name not in ("ttft_s", "tpot_s")}
+    return msgspec.structs.replace(slow, wish=msgspec.structs.replace(wish, assumed=assumed)), (late,)
 
 
 def _cheapest(options: tuple[Option, ...], most: int) -> tuple[Option, ...]:

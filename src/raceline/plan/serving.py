@@ -19,7 +19,7 @@ from raceline.estimate.result import Estimate, Range
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.estimate.serving import Serving, ServingMemory, ServingTime, serving_memory, serving_time
-from raceline.plan.candidates import COUNTS, Candidates, candidates
+from raceline.plan.candidates import COUNTS, Candidates, candidates, written
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
 from raceline.plan.risk import risks
@@ -28,6 +28,8 @@ from raceline.plan.wishes import between_nodes
 TENSOR = (1, 2, 4, 8)
 CONCURRENCY = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 WEIGHTS = ("bf16", "fp8", "awq-int4")
+# What llama.cpp reads, on a processor.
+PROCESSOR_WEIGHTS = ("bf16", "q8_0", "q4_k_m")
 # Planning values: a reader's comfortable speed, the share of a replica's capacity to plan with, and
 # how much longer the slowest hundredth waits than the mean.
 DEFAULT_TPOT_S, DEFAULT_TTFT_S = 0.1, 3.0
@@ -35,6 +37,8 @@ PLANNED_LOAD = 0.7
 TAIL = 2.0
 MOST_OPTIONS = 48
 MOST_DEVICES = 100_000
+# A latency that any hardware keeps.
+PATIENT_S = 1e9
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +128,9 @@ def _space(
     request: PlanRequest, wish: Wish, devices: Devices, table: ModelTable
 ) -> tuple[Serving, list[str]]:
     """Devices x tensor parallelism x weights x concurrency that can be."""
-    weights = [request.weight_precision] if request.weight_precision else list(WEIGHTS)
+    is_processor = devices.items[0].accelerator.kind == "cpu"
+    usual = PROCESSOR_WEIGHTS if is_processor else WEIGHTS
+    weights = [request.weight_precision] if request.weight_precision else list(usual)
     if request.model.weight_format and not request.weight_precision:
         weights = [request.model.weight_format]
     axes = np.meshgrid(
@@ -147,7 +153,8 @@ def _space(
     device, tp, weight, concurrency, precision = (
         values[is_allowed] for values in (device, tp, weight, concurrency, precision)
     )
-    habits, ones = engine(request.runtime or usual_engine(request.model)), np.ones(len(device))
+    kind = devices.items[0].accelerator.kind
+    habits, ones = engine(request.runtime or usual_engine(request.model, kind)), np.ones(len(device))
     serving = Serving(
         device=device, precision=precision, tp=tp.astype(float), pp=ones, ep=ones, replicas=ones,
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
@@ -256,10 +263,10 @@ def _scenario(
             concurrency=int(serving.concurrency[row]), image_size=request.image_size,
         ),
         hardware=Hardware(
-            accelerator=accelerator.id, count=tp * replicas, interconnect=between_nodes(request.interconnect)
+            accelerator=written(accelerator), count=tp * replicas, interconnect=between_nodes(request.interconnect)
         ),
         setup=Setup(
-            runtime=request.runtime or usual_engine(request.model), tp=tp, dp=replicas,
+            runtime=request.runtime or usual_engine(request.model, accelerator.kind), tp=tp, dp=replicas,
             precision=name, weight_precision=weights[row],  # type: ignore[arg-type]
             pp=1, ep=1, kv_precision="bf16" if name == "fp8" else name,  # type: ignore[arg-type]
         ),
@@ -267,7 +274,7 @@ def _scenario(
 
 
 def _option(scenario: Scenario, estimate: Estimate, found: Candidates, replicas: int, wish: Wish) -> Option:
-    ids = [device.accelerator.id for device in found.devices]
+    ids = [written(device.accelerator) for device in found.devices]
     index = ids.index(scenario.hardware.accelerator)
     device, count = found.devices[index], scenario.hardware.count
     fitting = min((known for known in found.table.counts if known >= count), default=max(found.table.counts))

@@ -14,7 +14,7 @@ from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.plan import picks
 from raceline.plan.request import Job, PlanRequest
 from raceline.plan.result import Option, Shortfall
-from raceline.plan.serving import MOST_DEVICES, ServingSearch, plan_serving
+from raceline.plan.serving import MOST_DEVICES, PATIENT_S, ServingSearch, plan_serving
 from raceline.plan.training import TrainingSearch, plan_training
 from raceline.present.errors import Message, message
 
@@ -44,7 +44,9 @@ def serving_shortfall(
         return Shortfall(
             reason=message("plan.too_many_devices", count=found.fewest_devices, limit=MOST_DEVICES)
         )
-    patient = msgspec.structs.replace(request, budget_usd=None, ttft_s=1e9, tpot_s=1e9, p99_s=None)
+    patient = msgspec.structs.replace(
+        request, budget_usd=None, ttft_s=PATIENT_S, tpot_s=PATIENT_S, p99_s=None
+    )
     same = plan_serving(patient, catalogue, efficiency).options
     if same:
         return Shortfall(reason=_slow(same, found), closest=_nearest(same))

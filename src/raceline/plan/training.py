@@ -15,7 +15,7 @@ from raceline.estimate.result import Estimate
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.plan import space
-from raceline.plan.candidates import Candidates, candidates
+from raceline.plan.candidates import Candidates, candidates, written
 from raceline.plan.request import Job, PlanRequest, training_job
 from raceline.plan.result import Option
 from raceline.plan.risk import risks
@@ -149,7 +149,8 @@ def scenario_at(
             output_len=job.target_len or None, image_size=request.image_size,
         ),
         hardware=Hardware(
-            accelerator=accelerator.id, count=int(place.count[at]), interconnect=between_nodes(request.interconnect)
+            accelerator=written(accelerator), count=int(place.count[at]),
+            interconnect=between_nodes(request.interconnect),
         ),
         setup=Setup(
             runtime=place.runtimes[int(place.runtime[at])], precision=place.precisions[int(place.precision[at])],  # type: ignore[arg-type]
@@ -166,7 +167,7 @@ def scenario_at(
 
 def option_of(scenario: Scenario, estimate: Estimate, found: Candidates, job: Job) -> Option:
     """An estimate with its price and its risks."""
-    ids = [device.accelerator.id for device in found.devices]
+    ids = [written(device.accelerator) for device in found.devices]
     index = ids.index(scenario.hardware.accelerator)
     device = found.devices[index]
     price = found.price(index, scenario.hardware.count)
