@@ -20,7 +20,7 @@ from raceline.present.documents import open_file
 from raceline.present.errors import InputError
 
 LARGEST_HEADER_BYTES = 64 * 2**20
-_MOST_ENTRIES = 200_000
+_MOST_ENTRIES = 50_000
 _MOST_ITEMS = 1_500_000
 
 _NUMBERS = {
@@ -85,7 +85,7 @@ def read(reference: str, image_size: int | None = None) -> Model:
         data = file.read(LARGEST_HEADER_BYTES)
     header = parse(data, path.name)
     stored = weight_format(header)
-    model = _family(header) or tensors.model_of(header.shapes, "", "", None)
+    model = _family(header) or tensors.model_of(header.shapes, path.stem, "", None)
     name = header.metadata.get("general.name")
     return msgspec.structs.replace(
         model,

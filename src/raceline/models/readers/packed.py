@@ -19,11 +19,14 @@ _SCALES = re.compile(
     r"|weight_(global_scale|zero_point|shape|g_idx)"
     r"|weight\.(absmax|quant_map|nested_absmax|nested_quant_map|quant_state\.bitsandbytes__(nf4|fp4)))$"
 )
+_MARKS = (".qweight", "_packed", "_blocks", _NF4, "_scale", "_scale_inv", ".SCB", "_scale_2")
 _BESIDE = {".qzeros": ".qweight", ".g_idx": ".qweight", ".scales": ".qweight", "_scales": "_blocks"}
 
 
 def unpacked(shapes: Mapping[str, Shape], types: Mapping[str, str]) -> tuple[dict[str, Shape], str | None]:
     """The shapes of the weights that packed ones hold, and how they are packed (None: they aren't)."""
+    if not any(name.endswith(_MARKS) for name in shapes):
+        return dict(shapes), None
     packing: str | None = None
     found: dict[str, Shape] = {}
     for name, shape in shapes.items():

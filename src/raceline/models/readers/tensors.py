@@ -31,6 +31,8 @@ from raceline.present.errors import InputError
 Shape = tuple[int, ...]
 
 MOST_ELEMENTS = 10**14
+_MOST_TENSORS = 20_000
+_LONGEST_NAMES = 1_200_000
 _BUFFERS = re.compile(
     r"(inv_freq|position_ids|num_batches_tracked|running_mean|running_var|rope_freqs\.weight"
     r"|attn\.bias|attn\.masked_bias|rotary_emb\.(cos|sin)_cached)$"
@@ -65,10 +67,17 @@ def elements(shapes: Mapping[str, Shape]) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
+def check_count(shapes: Mapping[str, Shape], name: str) -> None:
+    """Refuse more tensors, or longer names, than a graph is made of within a second."""
+    if len(shapes) > _MOST_TENSORS or sum(map(len, shapes)) > _LONGEST_NAMES:
+        raise InputError("models.too_many_tensors", given=name[:80], limit=_MOST_TENSORS)
+
+
 def model_of(shapes: Mapping[str, Shape], name: str, source: str, precision: str | None) -> Model:
     """The model that named shapes (in PyTorch's order: out, in) show: a known family where the names are
     Llama's, else one matmul, table or convolution a tensor. Parameters equal the file's exactly."""
     shapes = without_buffers(shapes)
+    check_count(shapes, name)
     known = _as_llama(shapes)
     if known is None or count.parameters(known) != elements(shapes):
         known = _as_tensors(shapes)
