@@ -27,6 +27,7 @@ HOSTILE_JSON = {
     "deep": b"[" * 1000, "deep in keys": b'{"a":' * 1000, "duplicate": b'{"a": 1, "a": 2}', "empty": b"",
     "truncated": b'{"a": [1, 2', "not text": b"\xff\xfe", "long number": b"1" * 5000, "nan": b"[NaN]",
     "many": b"[" + b"1," * 2_500_000 + b"1]", "huge": b" " * (33 * 2**20),
+    "keys": b"{" + b",".join(b'"%d":1' % at for at in range(700_000)) + b"}",
     "escapes": b'["' + b'\\"' * 9_000_000,
 }  # fmt: skip
 HOSTILE_YAML = {

@@ -24,6 +24,7 @@ LARGEST_LINE_BYTES = 2**20
 DEEPEST = 100
 MOST_LINES = 1_000_000
 MOST_VALUES = 1_500_000
+MOST_KEYS = 300_000
 MOST_NODES = 12_000
 _LONGEST_NUMBER = 400
 
@@ -150,9 +151,12 @@ def _check_shape(data: bytes) -> None:
     opened = data.count(b"[") + data.count(b"{")
     if opened + data.count(b",") > MOST_VALUES:
         raise InputError("present.too_many_nodes", limit=MOST_VALUES)
-    if opened <= DEEPEST:
+    if opened <= DEEPEST and data.count(b":") <= MOST_KEYS:
         return
-    brackets = _STRINGS.sub(b"", data).translate(_BRACKETS, _NOT_BRACKETS)
+    outside = _STRINGS.sub(b"", data)
+    if outside.count(b":") > MOST_KEYS:
+        raise InputError("present.too_many_nodes", limit=MOST_KEYS)
+    brackets = outside.translate(_BRACKETS, _NOT_BRACKETS)
     if max(accumulate(map((-1, 0, 1).__getitem__, brackets)), default=0) > DEEPEST:
         raise InputError("present.too_deep", limit=DEEPEST)
 

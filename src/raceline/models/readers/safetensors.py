@@ -147,6 +147,8 @@ def _entries(data: bytes, file: str) -> Any:
         entries = msgspec.json.decode(data, type=dict[str, _Entry])
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return load_json(data)
+    if len(entries) > _MOST_TENSORS + 1:
+        raise InputError("models.too_many_tensors", given=file, limit=_MOST_TENSORS)
     tensors_there = {name: entry for name, entry in entries.items() if name != "__metadata__"}
     return tensors_there if stated == len(tensors_there) else load_json(data)
 
