@@ -88,7 +88,7 @@ def test_values_that_shapes_need_are_held_within_bounds(tmp_path: Path) -> None:
 
 def test_a_graph_of_too_many_nodes_is_refused() -> None:
     with pytest.raises(InputError):
-        parse(memoryview(graph(*[node("Relu", "x", "x")] * 20_001)), "x")
+        parse(memoryview(graph(*[node("Relu", "x", "x")] * 15_001)), "x")
 
 
 @given(st.binary(max_size=60), st.integers(0, len(TEXT)))

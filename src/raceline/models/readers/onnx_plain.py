@@ -48,6 +48,9 @@ def plain(graph: Graph) -> Plain:
     constants = dict(graph.constants)
     bits: dict[str, int] = {}
     for node in graph.nodes:
+        if node.operator not in _CONCERNED:
+            nodes.append(node)
+            continue
         made = list(_rewritten(node, graph.constants))
         kept = {name for part in made for name in part.inputs}
         apart.update(name for name in node.inputs if name not in kept)
@@ -145,6 +148,7 @@ def _quantised(node: Node, made: list[Node], constants: dict[str, Constant]) -> 
 
 
 _WITH_WEIGHTS = ("Conv", "MatMul", "Gemm", "DequantizeLinear")
+_CONCERNED = frozenset((*_TAKEN, *_RULES, *_WITH_WEIGHTS, "Gather", "QLinearConcat"))
 
 
 def _unpacked(node: Node, constant: Constant) -> tuple[Constant, int]:

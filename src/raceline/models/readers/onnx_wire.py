@@ -6,6 +6,7 @@ github.com/onnx/onnx; the wire format: protobuf.dev/programming-guides/encoding.
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ from raceline.present.documents import open_file
 from raceline.present.errors import InputError
 
 _MOST_FIELDS = 300_000
-_MOST_NODES = 20_000
+_MOST_NODES = 15_000
 _SMALL_ELEMENTS = 4096
 _FLOATS = {1: "fp32", 10: "fp16", 11: "fp64", 16: "bf16", 17: "fp8", 18: "fp8", 19: "fp8", 20: "fp8"}
 _NUMPY = {1: "<f4", 2: "u1", 3: "i1", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8", 12: "<u4", 13: "<u8"}
@@ -241,7 +242,7 @@ class _Reader:
 
 
 def _values(shape: Shape, kind: int, raw: memoryview | bytearray | None, listed: list[int]) -> Any:
-    elements = int(np.prod(shape, dtype=np.float64)) if shape else 1
+    elements = math.prod(shape)
     if elements > _SMALL_ELEMENTS or kind not in _NUMPY:
         return None
     if raw is not None and len(raw) == elements * np.dtype(_NUMPY[kind]).itemsize:
