@@ -29,6 +29,10 @@ PRINTED = {
     "res2net50": 25.76,
     "resnest50": 27.55,
     "skresnet18": 11.97,
+    "ghostnet_050": 2.60,
+    "rexnet_x09": 4.13,
+    "shufflenet_v1_g3_05": 0.73,
+    "shufflenet_v2_x0_5": 1.37,
 }
 # timm's results/results-imagenet.csv, in millions to two places.
 TIMM = {
@@ -42,8 +46,19 @@ TIMM = {
     "resnest269e": 110.93,
     "skresnet18": 11.96,
     "skresnet34": 22.28,
-    "skresnet50": 25.80,
     "skresnext50_32x4d": 27.48,
+    "ghostnet_100": 5.18,
+    "rexnet_100": 4.80,
+    "rexnet_x13": 7.56,
+    "rexnet_x15": 9.73,
+    "rexnet_x20": 16.37,
+}
+# torchvision's num_params.
+EXACT = {
+    "shufflenet_v2_x0_5": 1_366_792,
+    "shufflenet_v2_x1_0": 2_278_604,
+    "shufflenet_v2_x1_5": 3_503_624,
+    "shufflenet_v2_x2_0": 7_393_996,
 }
 
 
@@ -55,6 +70,11 @@ def test_sizes_are_near_what_mindcv_prints(name: str, millions: float) -> None:
 @pytest.mark.parametrize(("name", "millions"), TIMM.items())
 def test_sizes_round_to_what_timm_prints(name: str, millions: float) -> None:
     assert round(_size(names.find(name).config) / 1e6, 2) == millions
+
+
+@pytest.mark.parametrize(("name", "parameters"), EXACT.items())
+def test_sizes_equal_the_published_ones(name: str, parameters: int) -> None:
+    assert _size(names.find(name).config) == parameters
 
 
 RES2NET = names.find("res2net50").config
@@ -106,3 +126,88 @@ def test_an_unknown_kind_of_paths_is_refused() -> None:
 def test_paths_out_of_bounds_are_refused(field: str) -> None:
     with pytest.raises(InputError):
         _build({**RESNEST, field: 10**9})
+
+
+GHOST: dict[str, Any] = {
+    "model_type": "ghostnet", "kernel_sizes": [3], "expanded_sizes": [48], "hidden_sizes": [16],
+    "strides": [1], "num_labels": 10,
+}  # fmt: skip
+
+
+def _longer(more: int) -> dict[str, Any]:
+    lists = ("kernel_sizes", "expanded_sizes", "hidden_sizes", "strides")
+    return {**GHOST, **{name: GHOST[name] * (1 + more) for name in lists}}
+
+
+@given(more=st.integers(1, 40))
+def test_more_ghost_blocks_add_two_ghost_pairs(more: int) -> None:
+    wide = 16 * 24 + 2 * 24 + 24 * 9 + 2 * 24
+    narrow = 48 * 8 + 2 * 8 + 8 * 9 + 2 * 8
+    assert _size(_longer(more)) - _size(GHOST) == more * (wide + narrow)
+
+
+def test_a_squeezed_ghost_block_adds_two_small_matrices() -> None:
+    assert _size({**GHOST, "squeezed_blocks": [1]}) - _size(GHOST) == 48 * 12 + 12 + 12 * 48 + 48
+
+
+def test_a_ghost_block_that_strides_adds_two_depthwise_convolutions_and_a_matrix() -> None:
+    inner, shortcut = 48 * 9 + 2 * 48, 16 * 9 + 2 * 16 + 16 * 16 + 2 * 16
+    assert _size({**GHOST, "strides": [2]}) - _size(GHOST) == inner + shortcut
+
+
+def test_squeezing_a_ghost_block_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError):
+        _build({**GHOST, "squeezed_blocks": [2]})
+
+
+@given(more=st.integers(1, 5000))
+def test_a_wider_head_of_rexnet_adds_a_matrix_norm_and_classifier(more: int) -> None:
+    """The last block has 16 + 180 x 15 / 16 = 184.75 channels, rounded."""
+    added = _size({"model_type": "rexnet", "head_channels": 1280 + more}) - _size({"model_type": "rexnet"})
+    assert added == more * (185 + 2 + 1000)
+
+
+def test_squeeze_of_rexnet_has_a_norm_inside() -> None:
+    """The second of two blocks: 32 -> 16, then 16 x 6 = 96 channels squeezed to 8."""
+    one = {"model_type": "rexnet", "depths": [1, 1], "strides": [1, 2]}
+    squeeze = 96 * 8 + 8 + 2 * 8 + 8 * 96 + 96
+    assert _size({**one, "plain_stages": 1}) - _size(one) == squeeze
+
+
+@given(more=st.integers(1, 100))
+def test_more_blocks_of_shufflenet_v1_add_two_grouped_matrices(more: int) -> None:
+    config = names.find("shufflenet_v1_g3_05").config
+    block = 120 * 30 // 3 + 2 * 30 + 30 * 9 + 2 * 30 + 30 * 120 // 3 + 2 * 120
+    assert _size({**config, "depths": [4 + more, 8, 4]}) - _size(config) == more * block
+
+
+@given(more=st.integers(1, 100))
+def test_more_blocks_of_shufflenet_v2_work_on_half_of_the_channels(more: int) -> None:
+    config = names.find("shufflenet_v2_x1_0").config
+    block = 58 * 58 + 2 * 58 + 58 * 9 + 2 * 58 + 58 * 58 + 2 * 58
+    assert _size({**config, "depths": [4 + more, 8, 4]}) - _size(config) == more * block
+
+
+@pytest.mark.parametrize("name", ["shufflenet_v1_g3_05", "shufflenet_v2_x0_5"])
+def test_stages_of_shufflenet_that_do_not_grow_are_refused(name: str) -> None:
+    with pytest.raises(InputError) as caught:
+        _build({**names.find(name).config, "hidden_sizes": [240, 120, 60]})
+    assert caught.value.message.id == "models.field_not_integer"
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("ghostnet_050", "strides", [1, 2]),
+        ("ghostnet_050", "kernel_sizes", [0]),
+        ("ghostnet_050", "width", float("nan")),
+        ("rexnet_x09", "strides", [1, 2]),
+        ("rexnet_x09", "depths", [10**9] * 6),
+        ("rexnet_x09", "width", 0),
+        ("shufflenet_v1_g3_05", "groups", 0),
+        ("shufflenet_v2_x0_5", "depths", [0, 1, 1]),
+    ],
+)
+def test_fields_out_of_bounds_are_refused(name: str, field: str, value: Any) -> None:
+    with pytest.raises(InputError):
+        _build({**names.find(name).config, field: value})

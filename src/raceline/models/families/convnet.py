@@ -353,6 +353,12 @@ class Drawing:
         self._op(Elementwise(name="concat", rows=first.rows, reads=width, writes=width))
         return self._made(int(width), first.size)
 
+    def shuffle(self, given: Feature) -> Feature:
+        """Channels in another order, copied into a new tensor."""
+        width = float(given.channels)
+        self._op(Elementwise(name="shuffle", rows=given.rows, reads=width, writes=width))
+        return self._made(given.channels, given.size)
+
     def resize(self, given: Feature, size: tuple[int, ...]) -> Feature:
         """Nearest or linear interpolation to another size."""
         share = prod(given.size) / prod(size)

@@ -88,6 +88,10 @@ _IMAGE_TYPES = {
     "recommender:build_two_tower": ("two_tower",),
     "mask_queries:build": ("maskdino",),
     "mbconv:build": ("mbconv", "efficientnet"),
+    "ghostnet:build": ("ghostnet",),
+    "rexnet:build": ("rexnet",),
+    "shufflenet:build_grouped": ("shufflenet_v1",),
+    "shufflenet:build_halved": ("shufflenet_v2",),
 }
 IMAGE: dict[str, str] = {
     name: _FAMILIES + target for target, names_ in _IMAGE_TYPES.items() for name in names_
