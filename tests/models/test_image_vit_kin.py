@@ -1,0 +1,101 @@
+"""Kin of the vision transformer: printed sizes by name, and differences by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raceline.models import count, names
+from raceline.models.families import registry
+from raceline.models.fields import Fields
+from raceline.models.graph import Model
+from raceline.present.errors import InputError
+
+# Sizes in millions as MindCV prints them (and as the papers do for those that it has none of).
+PRINTED = {
+    "pvt_tiny": 13.23, "pvt_small": 24.49, "pvt_medium": 44.21, "pvt_large": 61.36,
+    "pvt_v2_b0": 3.67, "pvt_v2_b1": 14.01, "pvt_v2_b2": 25.35, "pvt_v2_b2_li": 22.6, "pvt_v2_b3": 45.24,
+    "pvt_v2_b4": 62.56, "pvt_v2_b5": 82.0,
+    "poolformer_s12": 11.92, "poolformer_s24": 21.39, "poolformer_s36": 30.86, "poolformer_m36": 56.17,
+    "poolformer_m48": 73.47,
+}  # fmt: skip
+
+
+def _build(config: dict[str, Any], image_size: int | None = None) -> Model:
+    return registry.build_model(Fields(config), image_size)
+
+
+def _added(before: dict[str, Any], after: dict[str, Any]) -> int:
+    return count.parameters(_build(after)) - count.parameters(_build(before))
+
+
+def _layer(width: int, inner: int) -> int:
+    """Parameters of a layer with biases everywhere: two norms, four projections, two of the feed-forward."""
+    return 4 * width + 4 * (width * width + width) + 2 * width * inner + inner + width
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_a_name_has_its_printed_size(name: str, record_property: Any) -> None:
+    model = _build(names.find(name).config)
+    error = count.parameters(model) / 1e6 / PRINTED[name] - 1
+    record_property("error", error)
+    assert abs(error) < 0.025
+    assert (model.unit, model.objective, model.architecture) == ("image", "classify", name)
+
+
+PVT = {"model_type": "pvt", "depths": [1, 1, 1, 1]}
+PVT2 = {"model_type": "pvt_v2", "depths": [1, 1, 1, 1]}
+
+
+@given(more=st.integers(1, 50))
+def test_more_layers_of_a_pyramid_add_their_own_parameters(more: int) -> None:
+    last = _added(PVT, {**PVT, "depths": [1, 1, 1, 1 + more]})
+    assert last == more * _layer(512, 2048)
+    reduced = 128 * 128 * 16 + 128 + 2 * 128
+    second = _added(PVT, {**PVT, "depths": [1, 1 + more, 1, 1]})
+    assert second == more * (_layer(128, 1024) + reduced)
+
+
+@given(more=st.integers(1, 50))
+def test_the_second_pyramid_has_a_depthwise_convolution_in_each_layer(more: int) -> None:
+    added = _added(PVT2, {**PVT2, "depths": [1, 1, 1, 1 + more]})
+    assert added == more * (_layer(256, 1024) + 1024 * 9 + 1024)
+
+
+@given(side=st.integers(1, 20))
+def test_the_tables_of_a_pyramid_belong_to_its_own_image_size(side: int) -> None:
+    before, after = _build(PVT), _build(PVT, 32 * side)
+    assert count.parameters(before) == count.parameters(after)
+    own = _added(PVT, {**PVT, "image_size": 448})
+    assert own == 3 * (56**2 * 64 + 28**2 * 128 + 14**2 * 320 + 7**2 * 512)
+
+
+def test_a_pyramid_reads_its_size_from_a_mapping() -> None:
+    assert _build({**PVT2, "image_size": {"height": 160, "width": 160}}).image_size == 160
+
+
+POOL = {"model_type": "poolformer", "depths": [1, 1, 1, 1]}
+
+
+@given(more=st.integers(1, 50))
+def test_a_pooling_layer_has_no_attention_to_pay_for(more: int) -> None:
+    added = _added(POOL, {**POOL, "depths": [1, 1, 1 + more, 1]})
+    assert added == more * (2 * 320 * 1280 + 1280 + 320 + 4 * 320 + 2 * 320)
+
+
+@pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"depths": [1, 1]},
+        {"depths": [10**9, 1, 1, 1]},
+        {"hidden_sizes": "64"},
+        {"hidden_sizes": [0, 1, 1, 1]},
+    ],
+)
+def test_a_config_of_wrong_shape_is_refused(config: dict[str, Any], wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        _build({**config, **wrong})
