@@ -63,6 +63,8 @@ _IMAGE_TYPES = {
     "detection:build": ("rcnn", "retinanet"),
     "single_shot:build": ("ssd",),
     "plain_unet:build": ("plain_unet",),
+    "stylegan:build": ("stylegan2",),
+    "alias_free:build": ("stylegan3",),
     "diffusion:build": (
         "StableDiffusionPipeline",
         "StableDiffusionXLPipeline",
