@@ -8,7 +8,7 @@ import pytest
 
 from raceline.estimate import constants
 from raceline.estimate.collectives import group
-from raceline.estimate.cost import cost_usd, training_steps
+from raceline.estimate.cost import cost_usd, cost_usd_per_million_tokens, training_steps
 from raceline.estimate.layout import tabulate
 from raceline.estimate.op_time import time_ops
 from raceline.estimate.result import Range
@@ -110,6 +110,18 @@ def test_doubling_the_price_doubles_the_cost() -> None:
     once, twice = cost_usd(duration, 2.0), cost_usd(duration, 4.0)
     assert once is not None and twice is not None
     assert (once.mid, twice.mid) == (4.0, 8.0)
+
+
+def test_a_million_tokens_cost_the_seconds_that_they_take() -> None:
+    found = cost_usd_per_million_tokens(Range(0.5, 1.0, 2.0), 1000.0, 2, 7.2)
+    # 500 s of both devices at 0.002 $/s
+    assert found is not None and (found.low, found.mid, found.high) == pytest.approx((0.5, 1.0, 2.0))
+
+
+def test_the_tokens_asked_for_cost_their_share_of_a_million() -> None:
+    found = estimate(changed())
+    each, whole = found.cost_usd_per_million_tokens, found.cost_usd
+    assert each and whole and close(whole.mid, each.mid * 1e9 / 1e6, 1e-6)
 
 
 def test_a_billion_tokens_are_so_many_steps() -> None:

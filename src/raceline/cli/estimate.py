@@ -33,8 +33,10 @@ def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
     known = api.load_catalogue(own)
     several, scenarios = _scenarios(file)
     if not several:
-        found = estimate_one(next(scenarios), known, api.read_model)
-        show(found, as_json=as_json, view=lambda: (explain_view if explain else estimate_view)(found))
+        given = next(scenarios)
+        found = estimate_one(given, known, api.read_model)
+        screen = (lambda: explain_view(found)) if explain else (lambda: estimate_view(found, _title(given)))
+        show(found, as_json=as_json, view=screen)
         return
     failed = False
     while chunk := list(islice(scenarios, CHUNK)):
@@ -54,14 +56,23 @@ def _line(item: Any, outcome: Any, as_json: bool) -> None:
         if as_json:
             show_line(outcome)
         else:
-            show(outcome, view=lambda: estimate_view(outcome))
+            show(outcome, view=lambda: estimate_view(outcome, _title(item)))
         return
     name = item.get("id") if isinstance(item, dict) else None
     name = name if isinstance(name, str) else ""
     if as_json:
         show_line({"id": name, "error": error_data(outcome)})
     else:
-        click.echo(f"{name}: {render(outcome.message, settings().language)}", err=True)
+        where = f"{name}: " if name else ""
+        click.echo(f"{where}{render(outcome.message, settings().language)}", err=True)
+
+
+def _title(given: Any) -> str:
+    """The model and the hardware that a scenario names."""
+    hardware = given.get("hardware") if isinstance(given, dict) else None
+    if not isinstance(hardware, dict):
+        return ""
+    return f"{given.get('model')} · {hardware.get('count', 1)} × {hardware.get('accelerator')}"
 
 
 def _scenarios(file: str) -> tuple[bool, Iterator[Any]]:

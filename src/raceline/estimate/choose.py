@@ -96,7 +96,7 @@ def choose(
             raise InputError("estimate.weights_are_trained", field="setup.weight_precision", method=method)
     lengths = _lengths(workload, model, picker, is_training)
     habits = convention(runtime)
-    fused_loss = bool(picker.take("fused_loss", False))
+    fused_loss = bool(picker.take("fused_loss", False)) if is_training else False
     zero = _zero(scenario, layout, runtime, picker) if is_training else 0
     return Choice(
         scenario=scenario,
@@ -115,7 +115,9 @@ def choose(
         zero_stage=zero,
         zero_group=_zero_group(setup, layout, zero),
         **lengths,
-        concurrency=picker.take("concurrency", _concurrency(workload, setup)) if not is_training else 1,
+        concurrency=1
+        if is_training
+        else picker.note("concurrency", workload.concurrency, _concurrency(setup)),
         micro_batches=_micro_batches(setup, layout, is_training, model.unit),
         recomputes=(setup.recompute,) if setup.recompute else ("none", "selective", "full"),
         global_batch=setup.global_batch,
@@ -123,8 +125,8 @@ def choose(
         is_fused=bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused),
         fused_loss=fused_loss,
         logit_bytes=logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),
-        offload=picker.take("offload", "none"),
-        schedule=picker.take("schedule", "1f1b"),
+        offload=picker.take("offload", "none") if is_training else setup.offload or "none",
+        schedule=picker.take("schedule", "1f1b") if layout["pp"] > 1 else setup.schedule or "1f1b",
         virtual_stages=setup.virtual_stages or 1,
         sequence_parallel=_sequence_parallel(setup, layout, runtime),
         lora_targets=_targets(setup),
@@ -337,8 +339,8 @@ def _zero_group(setup: Setup, layout: dict[str, int], zero: int) -> int:
     return group
 
 
-def _concurrency(workload: Workload, setup: Setup) -> int:
-    return workload.concurrency or setup.max_sequences or setup.micro_batch or 1
+def _concurrency(setup: Setup) -> int:
+    return setup.max_sequences or setup.micro_batch or 1
 
 
 def _micro_batches(setup: Setup, layout: dict[str, int], is_training: bool, unit: str) -> tuple[int, ...]:

@@ -21,6 +21,16 @@ def scaled(step_s: Range, factor: float) -> Range:
     return Range(step_s.low * factor, step_s.mid * factor, step_s.high * factor)
 
 
+def cost_usd_per_million_tokens(
+    step_s: Range, tokens_per_s_per_device: float | None, count: int, price_hour_usd: float | None
+) -> Range | None:
+    """The price of 10^6 tokens while all `count` devices are busy, as wide as the step's time is."""
+    if not tokens_per_s_per_device or price_hour_usd is None:
+        return None
+    usd = price_hour_usd / SECONDS_PER_HOUR / (tokens_per_s_per_device * count) * 1e6
+    return scaled(step_s, usd / step_s.mid)
+
+
 def cost_usd(duration_s: Range | None, price_hour_usd: float | None) -> Range | None:
     """Duration times the price of all devices together; None where either is not known."""
     if duration_s is None or price_hour_usd is None:

@@ -50,6 +50,8 @@ def trained(
     duration = cost.scaled(step_s, steps) if steps else None
     flops_per_s = float(done.time.flops[row]) / step_s.mid
     samples_per_s = global_batch / step_s.mid / choice.count
+    tokens_per_s = samples_per_s * tokens_per_sample or None
+    hour_usd = price.price_hour_usd if price else None
     return Estimate(
         id=choice.scenario.id,
         fits=fits,
@@ -59,7 +61,7 @@ def trained(
         step_time_s=step_s,
         time_parts_s=parts,
         throughput=Throughput(
-            tokens_per_s_per_device=samples_per_s * tokens_per_sample or None,
+            tokens_per_s_per_device=tokens_per_s,
             samples_per_s_per_device=samples_per_s,
         ),
         latency_ms=Latency(batch=None, ttft=None, tpot=None),
@@ -67,7 +69,11 @@ def trained(
         tflops_per_device=flops_per_s / 1e12,
         bound_by=_bound(parts),
         duration_s=duration,
-        cost_usd=cost.cost_usd(duration, price.price_hour_usd if price else None),
+        cost_usd=cost.cost_usd(duration, hour_usd),
+        price_usd_per_hour=hour_usd,
+        cost_usd_per_million_tokens=cost.cost_usd_per_million_tokens(
+            step_s, tokens_per_s, choice.count, hour_usd
+        ),
         energy_kwh=cost.energy_kwh(
             duration,
             choice.device.accelerator.tdp_w,
@@ -102,6 +108,7 @@ def served(
     step_s = time_range(float(time.step_s[row]), efficiency)
     tokens, samples = _value(time.tokens_per_s_per_device, row), _value(time.samples_per_s_per_device, row)
     duration = _serving_duration(choice, tokens, samples, efficiency)
+    hour_usd = price.price_hour_usd if price else None
     return Estimate(
         id=choice.scenario.id,
         fits=fits,
@@ -120,7 +127,9 @@ def served(
         tflops_per_device=float(time.flops_per_s[row]) / 1e12,
         bound_by=_bound(parts),
         duration_s=duration,
-        cost_usd=cost.cost_usd(duration, price.price_hour_usd if price else None),
+        cost_usd=cost.cost_usd(duration, hour_usd),
+        price_usd_per_hour=hour_usd,
+        cost_usd_per_million_tokens=cost.cost_usd_per_million_tokens(step_s, tokens, choice.count, hour_usd),
         energy_kwh=cost.energy_kwh(
             duration,
             choice.device.accelerator.tdp_w,

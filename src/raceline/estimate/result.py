@@ -99,6 +99,8 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: Range | None
     cost_usd: Range | None
     energy_kwh: float | None
+    price_usd_per_hour: float | None = None
+    cost_usd_per_million_tokens: Range | None = None
     chosen: dict[str, Any]
     evidence: tuple[Neighbour, ...] = ()
     warnings: tuple[Message, ...] = ()

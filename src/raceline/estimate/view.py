@@ -36,8 +36,8 @@ MEMORY = (
 TIME = ("compute", "memory_bound", "communication_exposed", "pipeline_bubble", "optimizer", "input", "host")
 
 
-def estimate_view(estimate: Estimate) -> View:
-    """The screen of `raceline estimate`."""
+def estimate_view(estimate: Estimate, title: str = "") -> View:
+    """The screen of `raceline estimate`; `title` stands where the scenario has no id."""
     memory = estimate.memory_gib
     rows: list[tuple[Cell, ...]] = [
         (message("estimate.label_memory"), Meter(memory.total.mid, memory.limit)),
@@ -48,7 +48,7 @@ def estimate_view(estimate: Estimate) -> View:
     ]
     rows.extend(_figures(estimate))
     items: list[View] = [
-        Heading(estimate.id or "-", aside=message(f"estimate.fits_{estimate.fits}")),
+        Heading(estimate.id or title or "-", aside=message(f"estimate.fits_{estimate.fits}")),
         Table((Column(""), Column("")), tuple(rows), has_header=False),
         memory_bars(estimate),
     ]
@@ -82,6 +82,11 @@ def _figures(estimate: Estimate) -> list[tuple[Cell, ...]]:
         ("mfu", Quantity(estimate.mfu, "fraction") if estimate.mfu else None),
         ("duration", _span(estimate.duration_s, "s")),
         ("cost", _span(estimate.cost_usd, "usd")),
+        (
+            "price",
+            Quantity(estimate.price_usd_per_hour, "usd_per_hour") if estimate.price_usd_per_hour else None,
+        ),
+        ("token_cost", _span(estimate.cost_usd_per_million_tokens, "usd")),
         ("energy", Quantity(estimate.energy_kwh, "kwh") if estimate.energy_kwh else None),
         ("host_memory", Quantity(estimate.host_memory_gib, "gib")),
         ("disk", Quantity(estimate.disk_gib, "gib")),

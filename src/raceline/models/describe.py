@@ -147,6 +147,8 @@ def _view(result: Description) -> View:
 def _size(result: Description) -> Message:
     if result.image_size:
         return message("models.at_image", batch=result.batch, image_size=result.image_size)
+    if result.seq_len <= 1:
+        return message("models.at_batch", batch=result.batch)
     return message("models.at_length", batch=result.batch, seq_len=result.seq_len)
 
 
