@@ -21,6 +21,7 @@ PRINTED = {
     "pvt_v2_b4": 62.56, "pvt_v2_b5": 82.0,
     "poolformer_s12": 11.92, "poolformer_s24": 21.39, "poolformer_s36": 30.86, "poolformer_m36": 56.17,
     "poolformer_m48": 73.47,
+    "mobilevit_xx_small": 1.27, "mobilevit_x_small": 2.32, "mobilevit_small": 5.59,
 }  # fmt: skip
 
 
@@ -84,6 +85,22 @@ POOL = {"model_type": "poolformer", "depths": [1, 1, 1, 1]}
 def test_a_pooling_layer_has_no_attention_to_pay_for(more: int) -> None:
     added = _added(POOL, {**POOL, "depths": [1, 1, 1 + more, 1]})
     assert added == more * (2 * 320 * 1280 + 1280 + 320 + 4 * 320 + 2 * 320)
+
+
+MOBILE = {"model_type": "mobilevit", "stage_layers": [1, 1, 1]}
+
+
+@given(more=st.integers(1, 50), patch=st.integers(1, 4))
+def test_layers_between_convolutions_add_their_own_parameters(more: int, patch: int) -> None:
+    before = {**MOBILE, "patch_size": patch}
+    added = _added(before, {**before, "stage_layers": [1, 1 + more, 1]})
+    assert added == more * _layer(192, 384)
+
+
+def test_a_mobile_network_without_all_its_widths_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        _build({**MOBILE, "neck_hidden_sizes": [16, 32]})
+    assert caught.value.message.id == "models.lists_differ"
 
 
 @pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])

@@ -1,0 +1,59 @@
+"""Kin of the vision transformer against transformers: parameters and FLOPs to the last one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore"),
+]
+sys.path.insert(0, str(Path(__file__).parent))
+
+import text_measure  # noqa: E402
+
+from raceline.models import count  # noqa: E402
+from raceline.models.families import registry  # noqa: E402
+from raceline.models.fields import Fields  # noqa: E402
+
+BATCH, SIDE = 2, 64
+_SMALL = {"image_size": SIDE, "num_labels": 12}
+INSTANCES: dict[str, dict[str, Any]] = {
+    "pvt": {**_SMALL, "depths": [1, 2, 1, 2]},
+    "pvt_v2": {**_SMALL, "depths": [1, 2, 1, 2]},
+    "pvt_v2-linear": {**_SMALL, "linear_attention": True},
+    "poolformer": {**_SMALL, "depths": [1, 2, 1, 2]},
+    "poolformer-plain": {**_SMALL, "use_layer_scale": False, "mlp_ratio": 2.0},
+    "mobilevit": _SMALL,
+    "mobilevit-odd": {**_SMALL, "patch_size": 3, "expand_ratio": 2.0, "hidden_sizes": [48, 64, 80]},
+    "mobilevit-dilated": {**_SMALL, "output_stride": 8, "hidden_dropout_prob": 0.0},
+}
+
+
+def _theirs(name: str, values: dict[str, Any]) -> Any:
+    config = transformers.AutoConfig.for_model(name.split("-")[0], **values)
+    return transformers.AutoModelForImageClassification.from_config(config, dtype=torch.bfloat16).train()
+
+
+def _batch() -> dict[str, Any]:
+    pixels = torch.randn(BATCH, 3, SIDE, SIDE, dtype=torch.bfloat16)
+    return {"pixel_values": pixels, "labels": torch.randint(0, 12, (BATCH,))}
+
+
+@pytest.mark.parametrize("name", INSTANCES)
+def test_parameters_flops_and_saved_bytes_are_those_of_transformers(name: str, record_property: Any) -> None:
+    values = INSTANCES[name]
+    ours = registry.build_model(Fields({"model_type": name.split("-")[0], **values}), SIDE)
+    theirs = _theirs(name, values)
+    assert count.parameters(ours) == text_measure.parameters(theirs)
+    flops = text_measure.forward_flops(theirs, _batch())
+    assert count.flops(ours, BATCH) == pytest.approx(flops, rel=0.01)
+    kept, shapes = text_measure.saved(theirs, _batch())
+    saved = count.saved_bytes(ours, BATCH, precision="bf16", attention="eager")
+    record_property("error", saved / kept - 1)
+    assert saved == pytest.approx(kept, rel=0.05), shapes
