@@ -162,10 +162,11 @@ class Drawing:
         bias: bool = False,
         tied: bool = False,
         is_constant: bool = False,
+        sampled_at: Feature | None = None,
         name: str = "conv",
     ) -> Feature:
         """A convolution; `groups` = channels is a depthwise one. `tied`: its weights stand in another one;
-        `is_constant`: they are not learned at all."""
+        `is_constant`: they are not learned at all. `sampled_at`: the offsets of a deformable one."""
         axes = len(given.size)
         kernels, strides = _each(kernel, axes), _each(stride, axes)
         paddings = (None,) * axes if padding is None else _each(padding, axes)
@@ -182,21 +183,25 @@ class Drawing:
             groups=groups,
             bias=bias,
             input_elements=float(given.channels * min(taps, prod(strides))),
+            keeps=() if sampled_at is None else (given.name, sampled_at.name),
             keeps_for_weight=() if is_constant else (given.name,),
             tied=tied or is_constant,
         )
         self._op(op)
         return self._made(channels, size)
 
-    def upconv(self, given: Feature, channels: int, factor: int = 2, *, bias: bool = True) -> Feature:
-        """A transposed convolution whose stride is its kernel: every position makes factor^axes new ones."""
+    def upconv(
+        self, given: Feature, channels: int, factor: int = 2, *, kernel: int | None = None, bias: bool = True
+    ) -> Feature:
+        """A transposed convolution of stride `factor`: every position adds to kernel^axes of the new ones
+        (None: the kernel is the stride, so that none overlap)."""
         size = tuple(length * factor for length in given.size)
         self._op(
             Convolution(
                 name="upconv",
                 rows=given.rows,
                 k=given.channels,
-                n=channels * factor ** len(size),
+                n=channels * (kernel or factor) ** len(size),
                 input_elements=float(given.channels),
                 keeps_for_weight=(given.name,),
             )
@@ -220,6 +225,15 @@ class Drawing:
         if style == "group":
             self._tensor(f"{given.name}_statistics", 2.0 * groups, SAMPLE, "fp32")
         return self._made(given.channels, given.size)
+
+    def normed(self, given: Feature, kind: str) -> Feature:
+        """The norm that a config names: "group", "frozen" (batch norm as a fixed scale) or "none"; else
+        batch norm."""
+        if kind == "none":
+            return given
+        if kind == "frozen":
+            return self.fixed_scale(given)
+        return self.norm(given, "group" if kind == "group" else "batch")
 
     def fixed_scale(self, given: Feature) -> Feature:
         """Batch norm whose scale and shift are constants: no parameters, nothing kept."""

@@ -4,14 +4,15 @@ Beside `embedding_size`, `hidden_sizes`, `depths`, `layer_type` (basic or bottle
 `downsample_in_first_stage` and `downsample_in_bottleneck` a config may state: `groups` and
 `width_per_group` (ResNeXt, wide), `stem_widths` (three 3x3 convolutions), `stem_pool` (max, conv, mean,
 blur), `strides` of the stages, `avg_down` (ResNet-D), `attention` (se or eca) with `reduction`,
-`antialias` (mean or blur), and `paths` with its own fields for 3x3 convolutions that run in several paths
-(module paths).
+`antialias` (mean or blur), `norm` (batch, frozen, group), `dilations` of the stages, numbers of the
+`deformable_stages` (arXiv:1703.06211), and `paths` with its own fields for 3x3 convolutions that run in
+several paths (module paths).
 """
 
 from __future__ import annotations
 
 from math import log2
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -28,6 +29,8 @@ from raceline.models.families.images import (
 from raceline.models.families.paths import Paths, Place, paths_of
 from raceline.models.fields import Fields
 from raceline.models.graph import Model
+
+_OFFSETS = 18  # two for each of nine places
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +55,8 @@ class _Step(NamedTuple):
     channels: int
     stride: int
     is_first: bool = False
+    dilation: int = 1
+    is_deformable: bool = False
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
@@ -86,30 +91,60 @@ def shape_of(fields: Fields) -> Shape:
     )
 
 
-def backbone(drawing: Drawing, fields: Fields, image: Feature, frozen_stages: int = 0) -> list[Feature]:
-    """Stem and stages; the output of each stage. The first `frozen_stages` (1: the stem) aren't trained."""
+def backbone(
+    drawing: Drawing,
+    fields: Fields,
+    image: Feature,
+    frozen_stages: int = 0,
+    *,
+    leaves_last: bool = False,
+) -> list[Feature]:
+    """Stem and stages (`leaves_last`: the last one isn't drawn); the output of each stage. The first
+    `frozen_stages` (1: the stem) aren't trained, nor is their batch norm."""
     shape = shape_of(fields)
+    frozen = msgspec.structs.replace(shape, norm="frozen") if shape.norm == "batch" else shape
     stem_pool = fields.text("stem_pool", default="max")
     widths = whole_numbers(fields, "stem_widths", [])
     embedding = fields.integer("embedding_size", default=64, maximum=65_536)
+    stem_shape = frozen if frozen_stages else shape
     x = drawing.block(
         "stem",
         image,
-        lambda given: _stem(drawing, given, [*widths, embedding], shape, stem_pool),
+        lambda given: _stem(drawing, given, [*widths, embedding], stem_shape, stem_pool),
         role="input",
         trained=frozen_stages < 1,
     )
+    stages = _stages(fields)
+    features = []
+    for stage, (depth, step) in enumerate(stages[: max(1, len(stages) - leaves_last)]):
+        trained = frozen_stages < stage + 2
+        own = shape if trained else frozen
+        x = _stage(drawing, x, f"layer{stage + 1}", depth, step, own, trained)
+        features.append(x)
+    return features
+
+
+def last_stage(drawing: Drawing, fields: Fields, given: Feature) -> Feature:
+    """The last stage alone, on any feature."""
+    stages = _stages(fields)
+    return _stage(drawing, given, f"layer{len(stages)}", *stages[-1], shape_of(fields), True)
+
+
+def _stages(fields: Fields) -> list[tuple[int, _Step]]:
+    """The depth of each stage and its first block."""
     depths = whole_numbers(fields, "depths", [3, 4, 6, 3], 10_000)
     sizes = whole_numbers(fields, "hidden_sizes", [256, 512, 1024, 2048])
     first = 2 if fields.flag("downsample_in_first_stage") else 1
     strides = whole_numbers(fields, "strides", [first] + [2] * (len(sizes) - 1), 64)
-    same_length(depths=depths, hidden_sizes=sizes, strides=strides)
-    features = []
-    for stage, (depth, channels, stride) in enumerate(zip(depths, sizes, strides, strict=True)):
-        step, trained = _Step(channels, stride, is_first=True), frozen_stages < stage + 2
-        x = _stage(drawing, x, f"layer{stage + 1}", depth, step, shape, trained)
-        features.append(x)
-    return features
+    dilations = whole_numbers(fields, "dilations", [1] * len(sizes), 64)
+    same_length(depths=depths, hidden_sizes=sizes, strides=strides, dilations=dilations)
+    deformable = whole_numbers(fields, "deformable_stages", [], len(sizes))
+    return [
+        (depth, _Step(channels, stride, True, dilation, index + 1 in deformable))
+        for index, (depth, channels, stride, dilation) in enumerate(
+            zip(depths, sizes, strides, dilations, strict=True)
+        )
+    ]
 
 
 def _stem(drawing: Drawing, x: Feature, widths: list[int], shape: Shape, pool: str) -> Feature:
@@ -138,10 +173,9 @@ def _conv_norm(
     shape: Shape,
     kernel: int = 1,
     stride: int = 1,
-    groups: int = 1,
+    **rest: Any,
 ) -> Feature:
-    x = drawing.conv(x, channels, kernel, stride, groups=groups)
-    return drawing.fixed_scale(x) if shape.norm == "frozen" else drawing.norm(x)
+    return drawing.normed(drawing.conv(x, channels, kernel, stride, **rest), shape.norm)
 
 
 def _stage(
@@ -167,10 +201,15 @@ def _shortcut(drawing: Drawing, x: Feature, step: _Step, shape: Shape) -> Featur
     return _conv_norm(drawing, x, step.channels, shape, 1, step.stride)
 
 
-def _spatial(drawing: Drawing, x: Feature, width: int, stride: int, shape: Shape, groups: int = 1) -> Feature:
+def _spatial(drawing: Drawing, x: Feature, width: int, step: _Step, shape: Shape, groups: int = 1) -> Feature:
     """The 3x3 convolution that may stride; against aliasing it runs at full size and is smoothed after."""
+    stride, dilation = step.stride, step.dilation
     late = bool(shape.antialias) and stride > 1
-    x = _conv_norm(drawing, x, width, shape, 3, 1 if late else stride, groups)
+    own = 1 if late else stride
+    offsets = None
+    if step.is_deformable:
+        offsets = drawing.conv(x, _OFFSETS, 3, own, dilation=dilation, bias=True, name="offsets")
+    x = _conv_norm(drawing, x, width, shape, 3, own, groups=groups, dilation=dilation, sampled_at=offsets)
     x = drawing.act(x, shape.act)
     if not late:
         return x
@@ -184,7 +223,7 @@ def _spatial(drawing: Drawing, x: Feature, width: int, stride: int, shape: Shape
 def _middle(drawing: Drawing, x: Feature, width: int, step: _Step, shape: Shape, groups: int = 1) -> Feature:
     """The 3x3 convolution of a block, in one path or in several."""
     if shape.paths is None:
-        return _spatial(drawing, x, width, step.stride, shape, groups)
+        return _spatial(drawing, x, width, step, shape, groups)
     place = Place(width, step.stride, groups, shape.act, step.is_first)
     return shape.paths.draw(drawing, x, place)
 
