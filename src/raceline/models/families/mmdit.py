@@ -19,6 +19,7 @@ from raceline.models.families.conditioning import (
     squared_error,
     text_tokens,
 )
+from raceline.models.families.experts import Experts, experts
 from raceline.models.families.images import image_model, image_size_of, patches_of
 from raceline.models.families.layers import (
     Heads,
@@ -42,17 +43,26 @@ COMPONENT = "transformer"
 SD3_TEXT_TOKENS = 256
 FLUX_TEXT_TOKENS = 512
 _MLP = MlpNames("up", "down", "")
+_GATED_MLP = MlpNames("up", "down", "gate")
 
 
-class _Shape(NamedTuple):
-    """Widths and positions of both streams. `names`: of q, k, v and output in each."""
+class Streams(NamedTuple):
+    """Widths and positions of both streams. `inner`: of the feed-forward network, where it isn't four times
+    the width. `modulates` False: scale, shift and gate come from elsewhere (Chroma). `norm_whole`: queries
+    and keys are normalised over all heads at once. `experts`: stand in place of the image's network."""
 
     width: int
     heads: int
     dim: int
     image: Extent
     text: Extent
-    norm: bool
+    norm: str = "rms_t5"
+    has_bias: bool = True
+    inner: int = 0
+    is_gated: bool = False
+    modulates: bool = True
+    norm_whole: bool = False
+    experts: Experts | None = None
 
     @property
     def both(self) -> Extent:
@@ -91,10 +101,10 @@ def _model(fields: Fields, blocks: list[Block], side: int) -> Model:
     )
 
 
-def _shape(fields: Fields, patches: int, tokens: int, *, has_norm: bool) -> _Shape:
+def _shape(fields: Fields, patches: int, tokens: int, *, has_norm: bool) -> Streams:
     heads = fields.integer("num_attention_heads", maximum=4096)
     dim = fields.integer("attention_head_dim", maximum=4096)
-    return _Shape(heads * dim, heads, dim, fixed(patches), fixed(tokens), has_norm)
+    return Streams(heads * dim, heads, dim, fixed(patches), fixed(tokens), "rms_t5" if has_norm else "")
 
 
 def sd3(fields: Fields, side: int, tokens: int = SD3_TEXT_TOKENS, component: str = COMPONENT) -> list[Block]:
@@ -111,10 +121,10 @@ def sd3(fields: Fields, side: int, tokens: int = SD3_TEXT_TOKENS, component: str
     plain = layers - 1 - dual
     return [
         _input(fields, shape, latent, 2048, component),
-        *([_double(shape, dual, component, name="dual_block", has_second=True)] if dual else []),
-        *([_double(shape, plain, component)] if plain > 0 else []),
+        *([double_layer(shape, dual, component, name="dual_block", has_second=True)] if dual else []),
+        *([double_layer(shape, plain, component)] if plain > 0 else []),
         _last_double(shape, component),
-        _output(shape, out, component),
+        output_layer(shape, out, component),
     ]
 
 
@@ -135,13 +145,13 @@ def flux(
     size = fields.integer("patch_size", default=1, maximum=64) ** 2
     return [
         _input(fields, shape, latent, 768, component),
-        _double(shape, fields.integer("num_layers", maximum=10_000), component),
-        _single(shape, fields.integer("num_single_layers", maximum=10_000), component),
-        _output(shape, size * fields.integer("out_channels", default=latent, maximum=65_536), component),
+        double_layer(shape, fields.integer("num_layers", maximum=10_000), component),
+        single_layer(shape, fields.integer("num_single_layers", maximum=10_000), component),
+        output_layer(shape, size * fields.integer("out_channels", default=latent, maximum=65_536), component),
     ]
 
 
-def _input(fields: Fields, shape: _Shape, latent: int, pooled: int, component: str) -> Block:
+def _input(fields: Fields, shape: Streams, latent: int, pooled: int, component: str) -> Block:
     """Projections of the patches and the text, and the embedding of step, guidance and pooled text."""
     width, given = shape.width, fields.integer("joint_attention_dim", default=4096, maximum=65_536)
     pooled = fields.integer("pooled_projection_dim", default=pooled, maximum=65_536)
@@ -161,8 +171,8 @@ def _input(fields: Fields, shape: _Shape, latent: int, pooled: int, component: s
     )
 
 
-def _double(
-    shape: _Shape, repeat: int, component: str, name: str = "double_block", has_second: bool = False
+def double_layer(
+    shape: Streams, repeat: int, component: str, name: str = "double_block", has_second: bool = False
 ) -> Block:
     """Both streams, each with its own weights around one attention. `has_second`: the image has an
     attention of its own beside it (Stable Diffusion 3.5)."""
@@ -181,7 +191,7 @@ def _double(
     )
 
 
-def _last_double(shape: _Shape, component: str) -> Block:
+def _last_double(shape: Streams, component: str) -> Block:
     return block(
         "last_block",
         tensor("streams", shape.width, shape.both),
@@ -194,20 +204,20 @@ def _last_double(shape: _Shape, component: str) -> Block:
     )
 
 
-def _rows(shape: _Shape, side: str) -> Extent:
+def _rows(shape: Streams, side: str) -> Extent:
     return shape.image if side == "image" else shape.text
 
 
-def _before(shape: _Shape, side: str, factors: int) -> Part:
+def _before(shape: Streams, side: str, factors: int) -> Part:
     """A stream's modulation and what attention reads of it."""
     rows = _rows(shape, side)
     return join(
-        modulation(side, shape.width, factors),
+        modulation(side, shape.width, factors, bias=shape.has_bias) if shape.modulates else None,
         modulated(side, "streams", f"{side}_in", shape.width, rows),
     )
 
 
-def _joint_attention(shape: _Shape, sides: tuple[str, ...] = ("image", "text")) -> Part:
+def _joint_attention(shape: Streams, sides: tuple[str, ...] = ("image", "text")) -> Part:
     """Queries, keys and values of both streams in one attention. `sides`: those that read its result."""
     return join(
         *[_projected(shape, side, _PROJECTIONS[side]) for side in _PROJECTIONS],
@@ -216,16 +226,17 @@ def _joint_attention(shape: _Shape, sides: tuple[str, ...] = ("image", "text")) 
     )
 
 
-def _projected(shape: _Shape, side: str, names: tuple[str, ...], prefix: str = "") -> Part:
+def _projected(shape: Streams, side: str, names: tuple[str, ...], prefix: str = "") -> Part:
     """A stream's queries, keys and values, the first two normalised where the model does so."""
     prefix, rows, width = prefix or side, _rows(shape, side), shape.width
     projections = [
-        linear(name, f"{prefix}_in", width, width, rows=rows, bias=True, split="column") for name in names[:3]
+        linear(name, f"{prefix}_in", width, width, rows=rows, bias=shape.has_bias, split="column")
+        for name in names[:3]
     ]
     return join(*projections, *(_normed(shape, prefix, rows, which) for which in "qk" if shape.norm))
 
 
-def _normed(shape: _Shape, prefix: str, rows: Extent, which: str) -> Part:
+def _normed(shape: Streams, prefix: str, rows: Extent, which: str) -> Part:
     raw, out = f"{prefix}_{which}_raw", f"{prefix}_{which}_normed"
     return join(
         tensor(raw, shape.width, rows, split=True),
@@ -233,29 +244,29 @@ def _normed(shape: _Shape, prefix: str, rows: Extent, which: str) -> Part:
             f"norm_{which}",
             raw,
             out,
-            shape.dim,
-            kind="rms_t5",
+            shape.width if shape.norm_whole else shape.dim,
+            kind=shape.norm,
             rows=rows,
-            per_position=shape.heads,
+            per_position=1 if shape.norm_whole else shape.heads,
             split=True,
         ),
     )
 
 
-def _returned(shape: _Shape, side: str, is_copied: bool) -> Part:
+def _returned(shape: Streams, side: str, is_copied: bool) -> Part:
     """The output projection of a stream. Its part of the attention's result is copied out first."""
     rows, width, given = _rows(shape, side), shape.width, f"{side}_core"
     return join(
         tensor(given, width, rows, split=True, eager=True),
         elementwise(f"{side}_split", width, width, rows=rows, split=True) if is_copied else None,
         linear(
-            _PROJECTIONS[side][3], given, width, width, rows=rows, bias=True, split="row",
+            _PROJECTIONS[side][3], given, width, width, rows=rows, bias=shape.has_bias, split="row",
             out=f"{side}_attention_out",
         ),
     )  # fmt: skip
 
 
-def _second_attention(shape: _Shape) -> Part:
+def _second_attention(shape: Streams) -> Part:
     """Attention of the image alone, from the same normalised input under its own scale and shift."""
     width, rows = shape.width, shape.image
     return join(
@@ -272,23 +283,59 @@ def _second_attention(shape: _Shape) -> Part:
     )  # fmt: skip
 
 
-def _after(shape: _Shape, side: str) -> Part:
+def _after(shape: Streams, side: str) -> Part:
     """A stream behind the attention: gate, residual, and the modulated feed-forward network."""
     width, rows, out = shape.width, _rows(shape, side), f"{side}_mlp_out"
     return join(
         gated(f"{side}_attention_out", side, width, rows),
         residual(f"{side}_attention_add", width, f"{side}_middle", rows),
         modulated(f"{side}_mlp", f"{side}_middle", f"{side}_mlp_in", width, rows, by=side),
-        mlp(
-            f"{side}_mlp_in", width, 4 * width, activation_kind="gelu", gated=False, bias=True, rows=rows,
-            names=_MLP, prefix=f"{side}_mlp_inner", out=out,
-        ),
+        _network(shape, side, out),
         gated(out, side, width, rows),
         residual(f"{side}_mlp_add", width, f"{side}_out", rows),
     )  # fmt: skip
 
 
-def _single(shape: _Shape, repeat: int, component: str) -> Block:
+def _network(shape: Streams, side: str, out: str) -> Part:
+    """The feed-forward network of a stream, or the experts in its place."""
+    given, rows = f"{side}_mlp_in", _rows(shape, side)
+    if shape.experts and side == "image":
+        return experts(given, out, shape.width, shape.experts, rows)
+    return mlp(
+        given,
+        shape.width,
+        shape.inner or 4 * shape.width,
+        activation_kind="silu" if shape.is_gated else "gelu",
+        gated=shape.is_gated,
+        bias=shape.has_bias and not shape.is_gated,
+        rows=rows,
+        names=_GATED_MLP if shape.is_gated else _MLP,
+        prefix=f"{side}_mlp_inner",
+        out=out,
+    )
+
+
+def joined_layer(shape: Streams, repeat: int, component: str) -> Block:
+    """Both streams as one sequence with the same weights, the feed-forward network behind the attention."""
+    one = shape._replace(image=shape.both)
+    return block(
+        "joined_block",
+        tensor("streams", shape.width, one.image),
+        _before(one, "image", 6),
+        _projected(one, "image", _PROJECTIONS["image"]),
+        attend(one.attention, one.image, one.image),
+        linear(
+            "to_out", "attention_core", one.width, one.width, rows=one.image, bias=one.has_bias, split="row",
+            out="image_attention_out",
+        ),
+        _after(one, "image"),
+        repeat=repeat,
+        boundary="streams",
+        component=component,
+    )  # fmt: skip
+
+
+def single_layer(shape: Streams, repeat: int, component: str) -> Block:
     """Both streams as one sequence: attention and feed-forward read one input and share one output matrix."""
     width, inner, rows = shape.width, 4 * shape.width, shape.both
     one = shape._replace(image=rows)
@@ -313,14 +360,15 @@ def _single(shape: _Shape, repeat: int, component: str) -> Block:
     )
 
 
-def _output(shape: _Shape, channels: int, component: str) -> Block:
+def output_layer(shape: Streams, channels: int, component: str) -> Block:
+    """The last modulated norm, the projection to patches, and the loss."""
     width, rows = shape.width, shape.image
     return block(
         "out",
         tensor("last", width, rows),
-        modulation("out", width, 2),
+        modulation("out", width, 2, bias=shape.has_bias) if shape.modulates else None,
         modulated("out", "last", "head_in", width, rows),
-        linear("proj_out", "head_in", width, channels, rows=rows, bias=True, quantisable=False),
+        linear("proj_out", "head_in", width, channels, rows=rows, bias=shape.has_bias, quantisable=False),
         squared_error(channels, rows),
         role="output",
         component=component,

@@ -10,7 +10,7 @@ from raceline.models.families.layers import Part, elementwise, join, linear, ten
 from raceline.models.graph import SAMPLE, Extent, Norm
 
 
-def modulation(prefix: str, width: int, factors: int, given: int | None = None) -> Part:
+def modulation(prefix: str, width: int, factors: int, given: int | None = None, *, bias: bool = True) -> Part:
     """`factors` vectors of `width` for each sample, from SiLU of the step's embedding."""
     given = given or width
     return join(
@@ -22,7 +22,7 @@ def modulation(prefix: str, width: int, factors: int, given: int | None = None) 
             given,
             factors * width,
             rows=SAMPLE,
-            bias=True,
+            bias=bias,
             out=f"{prefix}_factors",
         ),
     )

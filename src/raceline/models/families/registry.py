@@ -35,6 +35,7 @@ _TEXT_TYPES = {
         "mpnet ernie"
     ),
     "speech:build": "wav2vec2 hubert wavlm audio-spectrogram-transformer",
+    "transducer:build": "rnn_t",
     "seq2seq:build_t5": "t5 mt5 umt5",
     "seq2seq:build_bart": "bart mbart pegasus marian blenderbot m2m_100",
     "seq2seq:build_whisper": "whisper",
@@ -59,6 +60,8 @@ _IMAGE_TYPES = {
     "pvt:build": ("pvt", "pvt_v2"),
     "poolformer:build": ("poolformer",),
     "mobilevit:build": ("mobilevit",),
+    "pit:build": ("pit",),
+    "convit:build": ("convit",),
     "yolo:build": ("yolov5", "yolov8", "yolo11"),
     "detection:build": ("rcnn", "retinanet"),
     "single_shot:build": ("ssd",),
@@ -85,6 +88,18 @@ _IMAGE_TYPES = {
     "mmdit:build_flux": ("FluxTransformer2DModel",),
     "dit:build_labelled": ("DiTTransformer2DModel",),
     "dit:build_pixart": ("PixArtTransformer2DModel",),
+    "denoisers:build": (
+        "QwenImageTransformer2DModel",
+        "QwenImagePipeline",
+        "LongCatImageTransformer2DModel",
+        "LongCatImagePipeline",
+        "ChromaTransformer2DModel",
+        "ChromaPipeline",
+        "AuraFlowTransformer2DModel",
+        "AuraFlowPipeline",
+        "HiDreamImageTransformer2DModel",
+        "HiDreamImagePipeline",
+    ),
     "vae:build": ("AutoencoderKL",),
     "video:build_cogvideox": ("CogVideoXTransformer3DModel",),
     "video:build_wan": ("WanTransformer3DModel",),
@@ -97,6 +112,9 @@ _IMAGE_TYPES = {
     "rexnet:build": ("rexnet",),
     "shufflenet:build_grouped": ("shufflenet_v1",),
     "shufflenet:build_halved": ("shufflenet_v2",),
+    "repvgg:build": ("repvgg",),
+    "bit:build": ("bit",),
+    "hrnet:build": ("hrnet",),
 }
 IMAGE: dict[str, str] = {
     name: _FAMILIES + target for target, names_ in _IMAGE_TYPES.items() for name in names_

@@ -1,0 +1,148 @@
+"""Denoisers by class: counted cases to the last parameter, layers by hand, hostile configs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from raceline.models import count, names
+from raceline.models.families import registry
+from raceline.models.fields import Fields
+from raceline.models.graph import Model
+from raceline.present.errors import InputError
+
+_HEADS = {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 2}
+_FLUX = {**_HEADS, "num_single_layers": 2, "in_channels": 16, "joint_attention_dim": 24}
+SMALL: dict[str, dict[str, Any]] = {
+    "QwenImageTransformer2DModel": {**_HEADS, "in_channels": 16, "joint_attention_dim": 24},
+    "LongCatImageTransformer2DModel": _FLUX,
+    "ChromaTransformer2DModel": {**_FLUX, "approximator_num_channels": 8, "approximator_hidden_dim": 32},
+    "AuraFlowTransformer2DModel": {**_HEADS, "num_mmdit_layers": 2, "num_single_dit_layers": 2,
+                                   "joint_attention_dim": 24, "pos_embed_max_size": 64},
+    "HiDreamImageTransformer2DModel": {**_FLUX, "caption_channels": [24, 32], "text_emb_dim": 24},
+}  # fmt: skip
+CONFIGS = [{"_class_name": name, **config} for name, config in SMALL.items()]
+PUBLISHED = {
+    "qwen-image": 20_430_401_088,
+    "longcat-image": 6_270_668_864,
+    "chroma": 8_899_983_424,
+    "auraflow": 6_833_439_744,
+    "hidream": 17_105_733_184,
+}
+
+
+def _build(config: dict[str, Any], image_size: int | None = None) -> Model:
+    return registry.build_model(Fields(config), image_size)
+
+
+def _parameters(config: dict[str, Any]) -> int:
+    return count.parameters(_build(config))
+
+
+def _named(name: str) -> dict[str, Any]:
+    return {"_class_name": name, **SMALL[name]}
+
+
+by_class = pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config["_class_name"])
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_bundled_denoisers_have_their_published_size(name: str) -> None:
+    model = _build(names.find(name).config)
+    assert count.parameters(model) == PUBLISHED[name]
+    assert model.notes == ("models.denoiser_alone",)
+    assert model.objective == "denoise"
+
+
+@by_class
+def test_a_larger_image_takes_more_work_and_no_more_parameters(config: dict[str, Any]) -> None:
+    small, large = _build(config, 256), _build(config, 512)
+    assert count.parameters(small) == count.parameters(large)
+    assert count.flops(large) > 1.5 * count.flops(small)
+    assert count.saved_bytes(large) > 1.2 * count.saved_bytes(small)
+
+
+@by_class
+def test_a_pipeline_is_its_denoiser_and_says_so(config: dict[str, Any]) -> None:
+    name = config["_class_name"].replace("Transformer2DModel", "").replace("Transformer3DModel", "")
+    pipeline = _build({"_class_name": f"{name}Pipeline", "transformer": config, "vae": {}})
+    assert count.parameters(pipeline) == _parameters(config)
+    assert pipeline.notes == ("models.denoiser_alone",)
+
+
+@by_class
+def test_every_layer_names_the_tensor_that_full_recompute_keeps(config: dict[str, Any]) -> None:
+    for block in _build(config).blocks:
+        if block.role == "body":
+            assert block.boundary in {tensor.name for tensor in block.tensors}
+
+
+@given(more=st.integers(1, 30))
+def test_more_layers_of_qwen_image_add_two_streams_each(more: int) -> None:
+    width, config = 16, _named("QwenImageTransformer2DModel")
+    stream = (6 + 4 + 4 + 4) * width * width + (6 + 4 + 4 + 1) * width + 2 * 8
+    assert _parameters({**config, "num_layers": 2 + more}) - _parameters(config) == more * 2 * stream
+
+
+@given(more=st.integers(1, 30))
+def test_more_layers_of_chroma_have_no_modulation_of_their_own(more: int) -> None:
+    width, config = 16, _named("ChromaTransformer2DModel")
+    layer = (3 + 4 + 5) * width * width + (3 + 4 + 1) * width + 2 * 8
+    assert _parameters({**config, "num_single_layers": 2 + more}) - _parameters(config) == more * layer
+
+
+@given(more=st.integers(1, 30))
+def test_more_experts_of_hidream_add_weights_and_no_work_but_the_router(more: int) -> None:
+    config = _named("HiDreamImageTransformer2DModel")
+    small, large = _build(config), _build({**config, "num_routed_experts": 4 + more})
+    expert, layers = 3 * 16 * 256 + 16, 4
+    assert count.parameters(large) - count.parameters(small) == more * layers * expert
+    router = 2.0 * 16 * more * (2 * 4096 + 2 * (4096 + 3 * 128))
+    assert count.flops(large) - count.flops(small) == router
+
+
+@by_class
+def test_an_image_without_a_single_place_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(InputError) as caught:
+        _build(config, 1)
+    assert caught.value.message.id == "models.image_too_small"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        ("QwenImageTransformer2DModel", {"num_layers": 10**9}, "models.field_not_integer"),
+        ("ChromaTransformer2DModel", {"approximator_layers": 10**6}, "models.field_not_integer"),
+        ("HiDreamImageTransformer2DModel", {"caption_channels": []}, "models.lists_differ"),
+        ("HiDreamImageTransformer2DModel", {"num_activated_experts": 5}, "models.field_not_integer"),
+    ],
+)
+def test_a_wrong_denoiser_is_refused(name: str, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        _build({**_named(name), **change})
+    assert caught.value.message.id == message
+
+
+def test_a_pipeline_of_an_unknown_denoiser_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        _build({"_class_name": "QwenImagePipeline", "transformer": {"_class_name": "Other"}})
+    assert caught.value.message.id == "models.block_unknown"
+
+
+ANYTHING = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**12), 10**12), st.floats(), st.text(max_size=5),
+    st.lists(st.integers(-3, 10**6), max_size=4), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
+)  # fmt: skip
+
+
+@given(data=st.data())
+def test_any_value_in_a_field_builds_or_is_refused(data: st.DataObject) -> None:
+    config = data.draw(st.sampled_from(CONFIGS))
+    field = data.draw(st.sampled_from(sorted(config)))
+    try:
+        _build({**config, field: data.draw(ANYTHING)})
+    except InputError as error:
+        assert error.message.id.startswith("models.")
