@@ -33,6 +33,9 @@ PRINTED = {
     "rexnet_x09": 4.13,
     "shufflenet_v1_g3_05": 0.73,
     "shufflenet_v2_x0_5": 1.37,
+    "repvgg_a1": 14.12,
+    "bit_resnet50": 25.55,
+    "hrnet_w32": 41.30,
 }
 # timm's results/results-imagenet.csv, in millions to two places.
 TIMM = {
@@ -52,13 +55,35 @@ TIMM = {
     "rexnet_x13": 7.56,
     "rexnet_x15": 9.73,
     "rexnet_x20": 16.37,
+    "repvgg_a2": 28.21,
+    "repvgg_b0": 15.82,
+    "repvgg_b1": 57.42,
+    "repvgg_b1g4": 39.97,
+    "repvgg_b2": 89.02,
+    "repvgg_b2g4": 61.76,
+    "repvgg_b3": 123.09,
+    "repvgg_b3g4": 83.83,
+    "hrnet_w18": 21.30,
+    "hrnet_w18_small": 13.19,
+    "hrnet_w18_small_v2": 15.60,
+    "hrnet_w30": 37.71,
+    "hrnet_w32": 41.23,
+    "hrnet_w40": 57.56,
+    "hrnet_w44": 67.06,
+    "hrnet_w48": 77.47,
+    "hrnet_w64": 128.06,
 }
-# torchvision's num_params.
+# torchvision's num_params; for BiT the counts of a port that are often quoted.
 EXACT = {
     "shufflenet_v2_x0_5": 1_366_792,
     "shufflenet_v2_x1_0": 2_278_604,
     "shufflenet_v2_x1_5": 3_503_624,
     "shufflenet_v2_x2_0": 7_393_996,
+    "bit_resnet50": 25_549_352,
+    "bit_resnet101": 44_541_480,
+    "bit_resnet50x3": 217_319_080,
+    "bit_resnet101x3": 387_934_888,
+    "bit_resnet152x4": 936_533_224,
 }
 
 
@@ -206,8 +231,81 @@ def test_stages_of_shufflenet_that_do_not_grow_are_refused(name: str) -> None:
         ("rexnet_x09", "width", 0),
         ("shufflenet_v1_g3_05", "groups", 0),
         ("shufflenet_v2_x0_5", "depths", [0, 1, 1]),
+        ("repvgg_a1", "groups", 10**9),
+        ("repvgg_a1", "depths", [2, 4]),
+        ("bit_resnet50", "layer_type", "bottleneck"),
+        ("bit_resnet50", "width_factor", 10**6),
+        ("hrnet_w32", "module_counts", [1] * 7),
+        ("hrnet_w32", "branch_depth", 10**9),
+        ("hrnet_w32", "head_sizes", [32, 64]),
     ],
 )
 def test_fields_out_of_bounds_are_refused(name: str, field: str, value: Any) -> None:
     with pytest.raises(InputError):
         _build({**names.find(name).config, field: value})
+
+
+REPVGG = names.find("repvgg_a1").config
+
+
+@given(more=st.integers(1, 100))
+def test_more_blocks_of_repvgg_add_three_branches(more: int) -> None:
+    block = 64 * 64 * 9 + 2 * 64 + 64 * 64 + 2 * 64 + 2 * 64
+    assert _size({**REPVGG, "depths": [2 + more, 4, 14, 1]}) - _size(REPVGG) == more * block
+
+
+@given(more=st.integers(1, 100))
+def test_more_blocks_of_a_merged_repvgg_add_one_convolution_with_a_bias(more: int) -> None:
+    merged = {**REPVGG, "is_merged": True}
+    longer = {**merged, "depths": [2 + more, 4, 14, 1]}
+    assert _size(longer) - _size(merged) == more * (64 * 64 * 9 + 64)
+
+
+def test_a_merged_repvgg_has_the_size_that_is_printed_for_inference() -> None:
+    """Hailo's model zoo prints 12.79 million for repvgg_a1 (shared/evidence/inference.csv)."""
+    assert round(_size({**REPVGG, "is_merged": True}) / 1e6, 2) == 12.79
+
+
+def test_groups_of_repvgg_apply_to_every_second_convolution() -> None:
+    """Counted after the stem: the 2nd and the 4th of four."""
+    one = {**REPVGG, "depths": [4], "hidden_sizes": [64]}
+    saved = 2 * (64 * 64 * 9 + 64 * 64) * 3 // 4
+    assert _size(one) - _size({**one, "groups": 4}) == saved
+
+
+BIT = names.find("bit_resnet50").config
+
+
+@given(more=st.integers(1, 100))
+def test_more_blocks_of_bit_add_three_convolutions_and_the_norms_before_them(more: int) -> None:
+    block = 2 * 256 + 256 * 64 + 2 * 64 + 64 * 64 * 9 + 2 * 64 + 64 * 256
+    assert _size({**BIT, "depths": [3 + more, 4, 6, 3]}) - _size(BIT) == more * block
+
+
+HRNET = names.find("hrnet_w32").config
+
+
+@given(more=st.integers(1, 20))
+def test_more_modules_of_two_branches_add_blocks_and_both_exchanges(more: int) -> None:
+    fine, coarse = 2 * (32 * 32 * 9 + 2 * 32), 2 * (64 * 64 * 9 + 2 * 64)
+    exchange = 64 * 32 + 2 * 32 + 32 * 64 * 9 + 2 * 64
+    module = 4 * (fine + coarse) + exchange
+    assert _size({**HRNET, "module_counts": [1 + more, 4, 3]}) - _size(HRNET) == more * module
+
+
+def test_branches_of_hrnet_are_kept_once_between_modules() -> None:
+    """Per branch: input, then of one basic block two convolution outputs and two ReLU outputs; per
+    exchange the convolution's output. The sums' ReLU belongs to the next module."""
+    model = _build({**HRNET, "module_counts": [2], "branch_depth": 1, "head_sizes": [32, 64]})
+    module = next(block for block in model.blocks if block.name == "stage2.1")
+    fine, coarse = 32 * 56 * 56, 64 * 28 * 28
+    kept = 5 * (fine + coarse) + 32 * 28 * 28 + 64 * 28 * 28
+    assert count.block_saved_bytes(module, 0, 0, precision="bf16") == kept * 2
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_twice_the_side_changes_the_work_but_no_parameters(name: str) -> None:
+    config = names.find(name).config
+    small, large = _build(config, 224), _build(config, 448)
+    assert count.parameters(small) == count.parameters(large)
+    assert 3.5 < count.flops(large) / count.flops(small) < 4.01
