@@ -36,6 +36,49 @@ def test_llama_names_give_the_llama_family(tmp_path: Path) -> None:
     assert count.parameters(model) == elements(shapes)
 
 
+def gpt2_shapes() -> dict[str, list[int]]:
+    shapes = {"wte.weight": [100, 64], "wpe.weight": [32, 64], "ln_f.weight": [64], "ln_f.bias": [64]}
+    for layer in ("h.0.", "h.1."):
+        for name, k, n in (("attn.c_attn", 64, 192), ("attn.c_proj", 64, 64), ("mlp.c_fc", 64, 256),
+                           ("mlp.c_proj", 256, 64)):  # fmt: skip
+            shapes |= {f"{layer}{name}.weight": [k, n], f"{layer}{name}.bias": [n]}
+        shapes |= {f"{layer}{name}.{part}": [64] for name in ("ln_1", "ln_2") for part in ("weight", "bias")}
+    return shapes
+
+
+def bert_shapes() -> dict[str, list[int]]:
+    norms = [
+        "embeddings.LayerNorm",
+        *(f"encoder.layer.0.{part}output.LayerNorm" for part in ("", "attention.")),
+    ]
+    shapes = {f"{name}.{part}": [64] for name in norms for part in ("weight", "bias")}
+    tables = {"word": 100, "position": 32, "token_type": 2}
+    shapes |= {f"embeddings.{name}_embeddings.weight": [size, 64] for name, size in tables.items()}
+    layer = "encoder.layer.0."
+    matrices = {f"{layer}attention.self.{name}": [64, 64] for name in ("query", "key", "value")}
+    matrices |= {f"{layer}attention.output.dense": [64, 64], f"{layer}intermediate.dense": [256, 64],
+                 f"{layer}output.dense": [64, 256]}  # fmt: skip
+    shapes |= {f"{name}.weight": shape for name, shape in matrices.items()}
+    shapes |= {f"{name}.bias": shape[:1] for name, shape in matrices.items()}
+    return {**{f"bert.{name}": shape for name, shape in shapes.items()}, "classifier.weight": [3, 64]}
+
+
+@pytest.mark.parametrize(("shapes", "architecture"), [(gpt2_shapes(), "gpt2"), (bert_shapes(), "bert")])
+def test_names_tell_the_family(tmp_path: Path, shapes: dict[str, list[int]], architecture: str) -> None:
+    model = read_model(str(write_safetensors(tmp_path / "tiny.safetensors", shapes)))
+    assert model.architecture == architecture and model.layers
+    assert count.parameters(model) == elements(shapes)
+    assert "models.heads_assumed" in model.notes
+
+
+def test_norms_of_queries_tell_the_size_of_a_head(tmp_path: Path) -> None:
+    shapes = llama_shapes()
+    for index in range(3):
+        shapes |= {f"model.layers.{index}.self_attn.{name}_norm.weight": [32] for name in "qk"}
+    model = read_model(str(write_safetensors(tmp_path / "tiny.safetensors", shapes)))
+    assert (model.architecture, model.notes) == ("qwen3", ("models.weights_cut",))
+
+
 def test_unknown_names_give_a_graph_with_every_parameter(tmp_path: Path) -> None:
     shapes = {"stem.weight": [8, 3, 3, 3], "stem.bias": [8], "blocks.0.fc.weight": [4, 8], "scale": [7],
               "blocks.1.fc.weight": [4, 8], "norm.weight": [4],

@@ -14,7 +14,7 @@ import msgspec
 
 from raceline.models import count
 from raceline.models.graph import Model
-from raceline.models.readers import tensors
+from raceline.models.readers import named, tensors
 from raceline.models.readers.tensors import Shape
 from raceline.present.documents import open_file
 from raceline.present.errors import InputError
@@ -85,7 +85,7 @@ def read(reference: str, image_size: int | None = None) -> Model:
         data = file.read(LARGEST_HEADER_BYTES)
     header = parse(data, path.name)
     stored = weight_format(header)
-    model = _family(header) or tensors.model_of(header.shapes, path.stem, "", None)
+    model = _family(header) or named.model_of(header.shapes, path.stem, "", None)
     name = header.metadata.get("general.name")
     return msgspec.structs.replace(
         model,

@@ -15,7 +15,7 @@ import msgspec
 
 from raceline.models import count
 from raceline.models.graph import Model
-from raceline.models.readers import tensors
+from raceline.models.readers import named, tensors
 from raceline.models.readers.packed import unpacked
 from raceline.models.readers.tensors import Shape
 from raceline.present.documents import LARGEST_BYTES, load_json, open_file
@@ -215,7 +215,7 @@ def _model(header: Header, path: Path, image_size: int | None) -> Model:
     else:
         if "models.shards_missing" in header.notes:
             raise InputError("models.shard_missing", field="weight_map", given=path.name)
-        model = tensors.model_of(shapes, name, str(path), precision)
+        model = named.model_of(shapes, name, str(path), precision)
     packing = packing or (stored if stored in ("fp8", "int8") else None)
     return msgspec.structs.replace(
         model,

@@ -11,8 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from raceline.models import count
 from raceline.models.graph import (
     SAMPLE,
@@ -35,7 +33,7 @@ _MOST_TENSORS = 20_000
 _LONGEST_NAMES = 1_200_000
 _BUFFERS = re.compile(
     r"(inv_freq|position_ids|num_batches_tracked|running_mean|running_var|rope_freqs\.weight"
-    r"|attn\.bias|attn\.masked_bias|rotary_emb\.(cos|sin)_cached)$"
+    r"|\battn\.bias|\battn\.masked_bias|rope_factors_(long|short)\.weight|rotary_emb\.(cos|sin)_cached)$"
 )
 _NUMBER = re.compile(r"(?<![^._])\d+(?![^._])")
 _TABLE = re.compile(r"(embed|wte|wpe|token_type|position|lookup|vocab)", re.IGNORECASE)
@@ -73,68 +71,10 @@ def check_count(shapes: Mapping[str, Shape], name: str) -> None:
         raise InputError("models.too_many_tensors", given=name[:80], limit=_MOST_TENSORS)
 
 
-def model_of(shapes: Mapping[str, Shape], name: str, source: str, precision: str | None) -> Model:
-    """The model that named shapes (in PyTorch's order: out, in) show: a known family where the names are
-    Llama's, else one matmul, table or convolution a tensor. Parameters equal the file's exactly."""
-    shapes = without_buffers(shapes)
-    check_count(shapes, name)
-    known = _as_llama(shapes)
-    if known is None or count.parameters(known) != elements(shapes):
-        known = _as_tensors(shapes)
-    return msgspec.structs.replace(known, name=name, source=source, precision=precision)
-
-
-def _as_llama(shapes: Mapping[str, Shape]) -> Model | None:
-    """The decoder with Llama's names. The size of a head stands nowhere but in norms of q and k; without
-    them it is 128 (64 for narrow models), as in nearly all published models, and a note says so."""
-    from raceline.models.families import registry
-    from raceline.models.fields import Fields
-
-    config = llama_config(shapes)
-    if config is None:
-        return None
-    try:
-        model = registry.build_model(Fields(config))
-    except InputError:
-        return None
-    if config["model_type"] == "qwen3":
-        return model
-    return msgspec.structs.replace(model, notes=(*model.notes, "models.heads_assumed"))
-
-
-def llama_config(shapes: Mapping[str, Shape]) -> dict[str, Any] | None:
-    """The config fields that Llama-like names and shapes imply, or None."""
-    prefix = "model." if "model.embed_tokens.weight" in shapes else ""
-    first = f"{prefix}layers.0."
-    wanted = {
-        "embedding": f"{prefix}embed_tokens.weight", "q": f"{first}self_attn.q_proj.weight",
-        "k": f"{first}self_attn.k_proj.weight", "gate": f"{first}mlp.gate_proj.weight",
-    }  # fmt: skip
-    found = {key: shapes.get(name, ()) for key, name in wanted.items()}
-    if any(len(shape) != 2 or 0 in shape for shape in found.values()):
-        return None
-    vocabulary, hidden = found["embedding"]
-    head_norm = shapes.get(f"{first}self_attn.q_norm.weight")
-    head = head_norm[0] if head_norm else 128 if found["q"][0] >= 2048 else 64
-    if not head or found["q"][0] % head or found["k"][0] % head:
-        return None
-    layers = {
-        int(m.group(1))
-        for name in shapes
-        if (m := re.match(rf"{re.escape(prefix)}layers\.(\d{{1,6}})\.", name))
-    }
-    has_bias = f"{first}self_attn.q_proj.bias" in shapes
-    return {
-        "model_type": "qwen3" if head_norm else "qwen2" if has_bias else "llama",
-        "hidden_size": hidden, "vocab_size": vocabulary, "num_hidden_layers": len(layers),
-        "intermediate_size": found["gate"][0], "num_attention_heads": found["q"][0] // head,
-        "num_key_value_heads": found["k"][0] // head, "head_dim": head,
-        "tie_word_embeddings": "lm_head.weight" not in shapes,
-    }  # fmt: skip
-
-
-def _as_tensors(shapes: Mapping[str, Shape]) -> Model:
-    placed = list(_placed(shapes))
+def model_of(shapes: Mapping[str, Shape]) -> Model:
+    """The model of parameters that no family knows, in PyTorch's order (out, in): a matmul, table or
+    convolution a tensor."""
+    placed = list(placed_ops(shapes))
     is_text = any(isinstance(item.op, Embedding) for item in placed)
     vocabulary = max((item.op.entries for item in placed if isinstance(item.op, Embedding)), default=0)
     notes = ["models.from_weights"]
@@ -153,7 +93,8 @@ def _as_tensors(shapes: Mapping[str, Shape]) -> Model:
     )
 
 
-def _placed(shapes: Mapping[str, Shape]) -> Iterable[Placed]:
+def placed_ops(shapes: Mapping[str, Shape]) -> Iterable[Placed]:
+    """An op for each weight with its bias, in the order of their numbers."""
     for name in sorted(shapes, key=natural):
         path, _, kind = name.rpartition(".")
         if kind != "bias" or f"{path}.weight" not in shapes:
