@@ -22,6 +22,9 @@ PRINTED = {
     "poolformer_s12": 11.92, "poolformer_s24": 21.39, "poolformer_s36": 30.86, "poolformer_m36": 56.17,
     "poolformer_m48": 73.47,
     "mobilevit_xx_small": 1.27, "mobilevit_x_small": 2.32, "mobilevit_small": 5.59,
+    "pit_ti": 4.85, "pit_xs": 10.61, "pit_s": 23.46, "pit_b": 73.76,
+    "convit_tiny": 5.71, "convit_tiny_plus": 9.97, "convit_small": 27.78, "convit_small_plus": 48.98,
+    "convit_base": 86.54, "convit_base_plus": 153.13,
 }  # fmt: skip
 
 
@@ -101,6 +104,30 @@ def test_a_mobile_network_without_all_its_widths_is_refused() -> None:
     with pytest.raises(InputError) as caught:
         _build({**MOBILE, "neck_hidden_sizes": [16, 32]})
     assert caught.value.message.id == "models.lists_differ"
+
+
+PIT = {"model_type": "pit", "depths": [1, 1, 1]}
+
+
+@given(more=st.integers(1, 50), heads=st.integers(1, 12))
+def test_more_layers_of_a_pooling_transformer_add_their_own_parameters(more: int, heads: int) -> None:
+    before = {**PIT, "num_attention_heads": [2, heads, 8]}
+    assert _added(before, {**before, "depths": [1, 1 + more, 1]}) == more * _layer(32 * heads, 128 * heads)
+
+
+def test_a_distilled_pooling_transformer_has_a_second_token_and_classifier() -> None:
+    assert _added(PIT, {**PIT, "distilled": True}) == 64 + 256 * 1000 + 1000
+
+
+CONVIT = {"model_type": "convit", "num_hidden_layers": 12}
+
+
+@given(local=st.integers(0, 11), more=st.integers(1, 50))
+def test_gates_and_distances_cost_five_numbers_a_head(local: int, more: int) -> None:
+    before = {**CONVIT, "num_hidden_layers": 100, "local_layers": local}
+    assert _added(before, {**before, "local_layers": local + more}) == more * 5 * 4
+    deeper = _added(before, {**before, "num_hidden_layers": 100 + more})
+    assert deeper == more * (_layer(192, 768) - 3 * 192)
 
 
 @pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])
