@@ -1,4 +1,4 @@
-"""StyleGAN: printed sizes, differences by hand, sides that fit and that do not."""
+"""StyleGAN and RNN-T: printed sizes, differences by hand, what fits and what does not."""
 
 from __future__ import annotations
 
@@ -165,3 +165,88 @@ def test_a_hostile_gan_is_refused(config: dict[str, Any], change: dict[str, Any]
 def test_hostile_layers_of_stylegan3_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         _build({**STYLEGAN3, "generator": change})
+
+
+RNNT: dict[str, Any] = {
+    "model_type": "rnn_t", "in_feats": 5, "n_classes": 11, "enc_n_hid": 8, "enc_pre_rnn_layers": 1,
+    "enc_stack_time_factor": 2, "enc_post_rnn_layers": 1, "pred_n_hid": 6, "pred_rnn_layers": 1,
+    "joint_n_hid": 7, "text_len": 3, "frames": 20,
+}  # fmt: skip
+
+
+def _lstm(given: int, width: int) -> int:
+    return 4 * (given * width + width * width + 2 * width)
+
+
+def test_mlperf_rnnt_by_hand() -> None:
+    encoder = _lstm(240, 1024) + _lstm(1024, 1024) + _lstm(2048, 1024) + 2 * _lstm(1024, 1024)
+    prediction = 1023 * 512 + 2 * _lstm(512, 512)
+    joint = (1024 * 512 + 512) + (512 * 512 + 512) + (512 * 1024 + 1024)
+    model = _build(names.find("rnn-t-mlperf").config)
+    assert _sizes(model) == {"encoder": encoder, "prediction": prediction, "joint": joint}
+    assert count.parameters(model) == 49_006_080
+
+
+def test_flops_of_an_rnnt_by_hand() -> None:
+    """20 frames, 10 stacked ones, 4 pieces with the start symbol, 40 pairs."""
+    pre, post = 20 * 4 * (5 * 8 + 8 * 8), 10 * 4 * (16 * 8 + 8 * 8)
+    prediction = 4 * 4 * (6 * 6 + 6 * 6)
+    joint = 10 * 8 * 7 + 4 * 6 * 7 + 40 * 7 * 11
+    assert count.flops(_build(RNNT)) == 2 * (pre + post + prediction + joint)
+
+
+@pytest.mark.parametrize(
+    ("field", "width"), [("enc_pre_rnn_layers", 8), ("enc_post_rnn_layers", 8), ("pred_rnn_layers", 6)]
+)
+@given(more=st.integers(1, 100))
+def test_more_lstm_layers_add_their_own_parameters(field: str, width: int, more: int) -> None:
+    before, after = _build(RNNT), _build({**RNNT, field: 1 + more})
+    assert count.parameters(after) - count.parameters(before) == more * _lstm(width, width)
+    assert after.layers - before.layers == more
+
+
+@given(features=st.integers(1, 1000), factor=st.integers(1, 16))
+def test_features_and_stacked_frames_widen_the_first_layer_of_a_stack_alone(
+    features: int, factor: int
+) -> None:
+    config = {**RNNT, "in_feats": features, "enc_stack_time_factor": factor}
+    added = 4 * 8 * (features - 5) + 4 * 8 * 8 * (factor - 2)
+    assert count.parameters(_build(config)) - count.parameters(_build(RNNT)) == added
+
+
+@given(more=st.integers(1, 100_000))
+def test_more_classes_of_an_rnnt_add_to_the_table_and_the_joint_network(more: int) -> None:
+    before, after = _build(RNNT), _build({**RNNT, "n_classes": 11 + more})
+    assert count.parameters(after) - count.parameters(before) == more * (6 + 7 + 1)
+
+
+@given(text_len=st.integers(1, 500), seq_len=st.integers(1, 3000))
+def test_the_joint_network_sees_every_pair(text_len: int, seq_len: int) -> None:
+    joint = _build({**RNNT, "text_len": text_len}).blocks[-1].ops[-1]
+    assert joint.rows.positions(seq_len) == pytest.approx(seq_len / 2 * (text_len + 1))
+
+
+def test_what_an_lstm_layer_keeps_by_hand() -> None:
+    """Input, states, four gates and the cell in two bytes, and a mask of one byte, for 20 frames."""
+    block = _build(RNNT).blocks[0]
+    assert count.block_saved_bytes(block, 20, 0) == 20 * (2 * (5 + 8 + 4 * 8 + 8) + 8)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"enc_n_hid": 0},
+        {"enc_n_hid": 10**9},
+        {"pred_rnn_layers": 10**6},
+        {"enc_stack_time_factor": 1.5},
+        {"joint_dropout": 2},
+        {"n_classes": 1},
+        {"text_len": "long"},
+        {"frames": -1},
+        {"in_feats": True},
+    ],
+    ids=str,
+)
+def test_a_hostile_rnnt_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InputError):
+        _build({**RNNT, **change})
