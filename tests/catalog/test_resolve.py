@@ -174,3 +174,16 @@ def test_an_unknown_name_lists_accelerators_even_where_processors_would_do() -> 
     with pytest.raises(InputError) as caught:
         resolve.accelerator_or_processor("RTX 409")
     assert caught.value.message.id == "catalog.unknown_accelerator_nearest"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("昇腾910B", "ascend-910b3"),
+        ("摩尔线程 S4000", "mtt-s4000"),
+        ("RTX 4090 显卡", "rtx-4090"),
+        ("寒武纪 MLU590", "mlu590"),
+    ],
+)
+def test_names_as_chinese_texts_write_them(name: str, meant: str) -> None:
+    assert resolve.accelerator(name).accelerator.id == meant

@@ -72,6 +72,11 @@ def test_a_processor_serves_with_its_own_engine_and_says_that_it_is_slow() -> No
     assert latency.tpot and latency.tpot > 4.5e9 / 83.2e9 * 1e3
 
 
+def test_boards_and_phones_are_not_joined_to_clusters() -> None:
+    found = plan("bert-base-uncased", on="raspberry pi 4")
+    assert found.picks and all(pick.count == 1 for pick in found.picks)
+
+
 def test_memory_written_after_a_name_is_what_the_estimate_holds() -> None:
     found = plan("llama-3.1-8b", task="infer", on="EPYC 9654 768GB")
     assert found.picks[0].estimate.memory_gib.limit > 700

@@ -12,6 +12,11 @@ _NOISE = frozenset(
     instinct gpu gpus card cards edition generation blackwell accelerator unified memory cloud per chip
     integrated graphics desktop or larger rev tensor superchip""".split()  # noqa: SIM905
 )
+# Brands as Chinese texts write them; those that a name doesn't need are dropped.
+_CHINESE = {
+    "昇腾": "ascend ", "寒武纪": "", "摩尔线程": "mtt ", "英伟达": "", "华为": "", "海光": "", "沐曦": "",
+    "天数智芯": "", "壁仞": "", "燧原": "", "苹果": "", "高通": "", "英特尔": "", "显卡": "", "加速卡": "", "芯片": "",
+}  # fmt: skip
 _FORMS = re.compile(r"sxm\d?|pcie|nvl|oam")
 _MEMORY_TYPES = re.compile(r"hbm\d?e?|gddr\d[x]?|lpddr\d[x]?")
 _SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)\s*(gib|gb|mib|mb|g)(?![a-z0-9])", re.IGNORECASE)
@@ -34,11 +39,12 @@ class Name(msgspec.Struct, frozen=True, kw_only=True):
 
 def hyphened(text: str) -> str:
     """Lower case, words joined by hyphens: how aliases and ids are written."""
-    return re.sub(r"[^a-z0-9.+]+", "-", text.lower()).strip("-")
+    return re.sub(r"[^a-z0-9.+]+", "-", _latin(text).lower()).strip("-")
 
 
 def take_apart(text: str) -> Name:
     """Parse a name as people write it. Never fails: what is not understood stays in the core."""
+    text = _latin(text)
     mig = _MIG.search(text)
     rest = _MIG.sub(" ", text)
     outside, inside = _split_parentheses(rest)
@@ -61,6 +67,14 @@ def take_apart(text: str) -> Name:
         usable_gib=usable_gib,
         mig_profile=mig[1].lower() if mig else None,
     )
+
+
+def _latin(text: str) -> str:
+    if text.isascii():
+        return text
+    for brand, latin in _CHINESE.items():
+        text = text.replace(brand, latin)
+    return text
 
 
 def _split_parentheses(text: str) -> tuple[str, str]:

@@ -22,6 +22,8 @@ SHORTEST_JOB_S = 1800.0
 HONEST_UTILISATION = 0.4
 # States need about this many times the devices that would just hold them.
 ROOM_FOR_STATES = 4.0
+# Tiers that nobody joins to clusters.
+ONE_MACHINE = ("consumer", "edge", "mobile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,7 @@ def _is_sensible(device: Device, count: int, flops: float, least_bytes: float, r
     """Whole nodes beyond one node, and a job that lasts or can't be held by fewer."""
     if request.on_count:
         return True
-    if count > device.per_node and (count % device.per_node or device.accelerator.tier == "consumer"):
+    if count > device.per_node and (count % device.per_node or device.accelerator.tier in ONE_MACHINE):
         return False
     if request.task != "train" or count == 1:
         return True
