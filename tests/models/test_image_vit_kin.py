@@ -25,6 +25,7 @@ PRINTED = {
     "pit_ti": 4.85, "pit_xs": 10.61, "pit_s": 23.46, "pit_b": 73.76,
     "convit_tiny": 5.71, "convit_tiny_plus": 9.97, "convit_small": 27.78, "convit_small_plus": 48.98,
     "convit_base": 86.54, "convit_base_plus": 153.13,
+    "crossvit_9": 8.55, "crossvit_15": 27.27, "crossvit_18": 43.27,
 }  # fmt: skip
 
 
@@ -128,6 +129,21 @@ def test_gates_and_distances_cost_five_numbers_a_head(local: int, more: int) -> 
     assert _added(before, {**before, "local_layers": local + more}) == more * 5 * 4
     deeper = _added(before, {**before, "num_hidden_layers": 100 + more})
     assert deeper == more * (_layer(192, 768) - 3 * 192)
+
+
+CROSS = {"model_type": "crossvit", "depths": [1, 1]}
+
+
+@given(more=st.integers(1, 50))
+def test_each_branch_pays_for_its_own_layers_in_every_stage(more: int) -> None:
+    assert _added(CROSS, {**CROSS, "depths": [1 + more, 1]}) == 3 * more * _layer(128, 384)
+    assert _added(CROSS, {**CROSS, "depths": [1, 1 + more]}) == 3 * more * _layer(256, 768)
+
+
+@given(more=st.integers(1, 10))
+def test_an_exchange_costs_a_norm_and_attention_in_the_other_width(more: int) -> None:
+    added = _added(CROSS, {**CROSS, "exchanges": 1 + more})
+    assert added == 3 * more * sum(2 * width + 4 * (width * width + width) for width in (128, 256))
 
 
 @pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])

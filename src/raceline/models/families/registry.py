@@ -62,6 +62,7 @@ _IMAGE_TYPES = {
     "mobilevit:build": ("mobilevit",),
     "pit:build": ("pit",),
     "convit:build": ("convit",),
+    "crossvit:build": ("crossvit",),
     "yolo:build": ("yolov5", "yolov8", "yolo11"),
     "detection:build": ("rcnn", "retinanet"),
     "single_shot:build": ("ssd",),
