@@ -40,7 +40,14 @@ PRINTED = {
 # timm's results/results-imagenet.csv, in millions to two places.
 TIMM = {
     "res2net50_26w_4s": 25.70,
+    "res2net50_26w_6s": 37.05,
+    "res2net50_26w_8s": 48.40,
+    "res2net50_48w_2s": 25.29,
+    "res2net50_14w_8s": 25.06,
+    "res2net50d": 25.72,
     "res2net101_26w_4s": 45.21,
+    "res2net101d": 45.23,
+    "res2next50": 24.67,
     "resnest14d": 10.61,
     "resnest26d": 17.07,
     "resnest50d": 27.48,
@@ -73,7 +80,7 @@ TIMM = {
     "hrnet_w48": 77.47,
     "hrnet_w64": 128.06,
 }
-# torchvision's num_params; for BiT the counts of a port that are often quoted.
+# torchvision's num_params; for BiT what a TensorFlow port counts.
 EXACT = {
     "shufflenet_v2_x0_5": 1_366_792,
     "shufflenet_v2_x1_0": 2_278_604,
