@@ -122,8 +122,20 @@ def test_flops_of_the_last_discriminator_block_by_hand() -> None:
 
 @BOTH
 def test_the_discriminator_runs_in_training_only(config: dict[str, Any]) -> None:
-    runs = {block.component: block.runs_in for block in _build(config).blocks}
+    runs = {block.component: block.runs_in for block in _build(config).blocks if block.name != "again"}
     assert runs == {"generator": "both", "discriminator": "train"}
+
+
+@BOTH
+def test_a_step_makes_two_images_and_judges_three(config: dict[str, Any]) -> None:
+    """The second half of a step keeps nothing beside the first, and learns no weights of its own."""
+    rows = count.rows(_build(config))
+    for component, passes in (("generator", 2), ("discriminator", 3)):
+        own = [row for row in rows if row.component == component]
+        once = sum(row.flops for row in own if row.name != "again")
+        assert sum(row.flops for row in own) == pytest.approx(passes * once)
+    again = [row for row in rows if row.name == "again"]
+    assert [(row.parameters, row.saved_bytes) for row in again] == [(0, 0), (0, 0)]
 
 
 @BOTH

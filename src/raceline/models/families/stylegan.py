@@ -1,9 +1,12 @@
 """StyleGAN2: a mapping network, a generator of modulated convolutions, a residual discriminator.
 
-Shapes follow NVlabs/stylegan3 (training/networks_stylegan2.py, arXiv:1912.04958). A step of training runs
-both networks, generating runs the generator alone: each is a component, and the discriminator runs in
-training only. One pass of each is counted; the second image that a discriminator sees in a step, and the
-gradient penalties every few steps, are not. Filters that resample are counted by their traffic.
+Shapes follow NVlabs/stylegan3 (training/networks_stylegan2.py, training/loss.py, arXiv:1912.04958). Each
+network is a component. Generating runs the generator alone; a step of training makes an image and judges it
+for the generator's sake, then makes another one without a gradient and judges it and a real one for the
+discriminator's sake. The blocks `again` are the passes of this second half, whose activations live after
+those of the first have gone. The gradient penalties every few steps are left out, and the weight gradients
+of the discriminator in the first half, which nobody needs, are not: about as much. Filters that resample
+are counted by their traffic.
 
 Fields: `image_size` (a power of two), `num_channels`, and the parts `generator` and `discriminator`, each
 with `channel_base` (channels times side) and `channel_max`; `generator` also holds `z_dim`, `w_dim` and
@@ -13,7 +16,7 @@ with `channel_base` (channels times side) and `channel_max`; `generator` also ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,11 +25,13 @@ from raceline.models.families.images import image_model, image_size_of, pixels
 from raceline.models.families.layers import Part, elementwise, join, tensor
 from raceline.models.families.transformer import loss
 from raceline.models.fields import Fields
-from raceline.models.graph import SAMPLE, Block, Convolution, Model
+from raceline.models.graph import SAMPLE, Block, Convolution, Loss, Model
 from raceline.present.errors import InputError
 
 _SMALLEST = 4
 _VECTOR = (1, 1)
+# a made image and a real one
+_JUDGED_AGAIN = 2
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
@@ -215,4 +220,18 @@ def _judge(drawing: Drawing, x: Feature, channels: int) -> Feature:
 
 def gan_model(fields: Fields, family: str, generator: Sequence[Block], side: int, hidden: int) -> Model:
     """The Model of both networks."""
-    return image_model(fields, family, [*generator, *discriminator(fields, side)], side, hidden=hidden)
+    judge = discriminator(fields, side)
+    made = _again(generator, trained=False, role="input")
+    judged = _again(judge, repeat=_JUDGED_AGAIN, role="output")
+    return image_model(fields, family, [*generator, *judge, made, judged], side, hidden=hidden)
+
+
+def _again(blocks: Sequence[Block], **rest: Any) -> Block:
+    """Another pass over the same weights in a step of training, which adds nothing to what is kept at once."""
+    ops = [
+        msgspec.structs.replace(op, tied=True, keeps=(), keeps_for_weight=())
+        for block in blocks
+        for op in block.ops
+        if not isinstance(op, Loss)
+    ]
+    return Block(name="again", ops=tuple(ops), component=blocks[0].component, runs_in="train", **rest)
