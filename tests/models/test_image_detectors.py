@@ -163,6 +163,23 @@ def test_batch_norm_of_frozen_stages_has_no_parameters() -> None:
     assert _parameters("mask_rcnn_R_50_FPN_3x_gn") - _parameters("mask_rcnn_R_50_FPN_3x_syncbn") == frozen
 
 
+@pytest.mark.parametrize(
+    ("name", "of_coco", "classes", "per_class"),
+    [
+        ("mask_rcnn_r_101_fpn_1x", "mask_rcnn_R_101_FPN_3x", 1230, 257 + 5 * 1025),
+        ("mask_rcnn_x_101_32x8d_fpn_1x", "mask_rcnn_X_101_32x8d_FPN_3x", 1230, 257 + 5 * 1025),
+        ("mask_rcnn_r_50_fpn", MASK_RCNN, 8, 257 + 5 * 1025),
+        ("faster_rcnn_r_50_c4", "faster_rcnn_R_50_C4_3x", 20, 5 * 2049),
+    ],
+)
+def test_detectors_of_other_data_sets_have_their_classes(
+    name: str, of_coco: str, classes: int, per_class: int
+) -> None:
+    """LVIS 0.5, Cityscapes and Pascal VOC: a mask, a box and a score for each class."""
+    added = _parameters(f"detectron2-{name}") - _parameters(of_coco)
+    assert added == (classes - 80) * per_class
+
+
 @pytest.mark.parametrize(("name", "width", "millions"), [("regnetx", 1360, 22.12), ("regnety", 1088, 20.65)])
 def test_a_regnet_backbone_has_the_published_size(name: str, width: int, millions: float) -> None:
     """timm's results: regnetx_040 and regnety_040, which have a classifier beside."""
