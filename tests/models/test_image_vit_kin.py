@@ -26,6 +26,9 @@ PRINTED = {
     "convit_tiny": 5.71, "convit_tiny_plus": 9.97, "convit_small": 27.78, "convit_small_plus": 48.98,
     "convit_base": 86.54, "convit_base_plus": 153.13,
     "crossvit_9": 8.55, "crossvit_15": 27.27, "crossvit_18": 43.27,
+    "coat_tiny": 5.50, "coat_mini": 10.34, "coat_small": 21.7, "coat_lite_tiny": 5.72, "coat_lite_mini": 11.01,
+    "coat_lite_small": 19.84, "coat_lite_medium": 44.57,
+    "cmt_small": 26.09,
 }  # fmt: skip
 
 
@@ -144,6 +147,35 @@ def test_each_branch_pays_for_its_own_layers_in_every_stage(more: int) -> None:
 def test_an_exchange_costs_a_norm_and_attention_in_the_other_width(more: int) -> None:
     added = _added(CROSS, {**CROSS, "exchanges": 1 + more})
     assert added == 3 * more * sum(2 * width + 4 * (width * width + width) for width in (128, 256))
+
+
+CMT = {"model_type": "cmt", "depths": [1, 1, 1, 1]}
+
+
+@given(more=st.integers(1, 50))
+def test_convolutions_around_attention_are_counted_in_each_layer(more: int) -> None:
+    depthwise, norms = 10 * (512 + 2048), 2 * (2 * 2048 + 512)
+    added = _added(CMT, {**CMT, "depths": [1, 1, 1, 1 + more]})
+    assert added == more * (_layer(512, 2048) + depthwise + norms)
+
+
+COAT = {"model_type": "coat", "depths": [1, 1, 1, 1]}
+
+
+@given(more=st.integers(1, 50))
+def test_layers_of_a_stage_share_the_convolutions_for_positions(more: int) -> None:
+    assert _added(COAT, {**COAT, "depths": [1, 1 + more, 1, 1]}) == more * _layer(152, 608)
+
+
+@given(more=st.integers(1, 50))
+def test_parallel_stages_share_their_feed_forward_network(more: int) -> None:
+    own = 3 * (4 * 152 + 4 * (152 * 152 + 152))
+    assert _added(COAT, {**COAT, "parallel_depth": 6 + more}) == more * (own + 2 * 152 * 608 + 608 + 152)
+
+
+def test_parallel_stages_of_unlike_widths_are_refused() -> None:
+    with pytest.raises(InputError):
+        _build({**COAT, "hidden_sizes": [64, 128, 256, 320]})
 
 
 @pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])

@@ -63,6 +63,8 @@ _IMAGE_TYPES = {
     "pit:build": ("pit",),
     "convit:build": ("convit",),
     "crossvit:build": ("crossvit",),
+    "coat:build": ("coat",),
+    "cmt:build": ("cmt",),
     "yolo:build": ("yolov5", "yolov8", "yolo11"),
     "detection:build": ("rcnn", "retinanet"),
     "single_shot:build": ("ssd",),
