@@ -16,6 +16,8 @@ from raceline.present.errors import InputError
 
 _HEADS = {"num_attention_heads": 2, "attention_head_dim": 8, "num_layers": 2}
 _FLUX = {**_HEADS, "num_single_layers": 2, "in_channels": 16, "joint_attention_dim": 24}
+_CROSS = {"num_cross_attention_heads": 2, "cross_attention_head_dim": 8, "cross_attention_dim": 16,
+          "caption_channels": 24}  # fmt: skip
 SMALL: dict[str, dict[str, Any]] = {
     "QwenImageTransformer2DModel": {**_HEADS, "in_channels": 16, "joint_attention_dim": 24},
     "LongCatImageTransformer2DModel": _FLUX,
@@ -23,14 +25,33 @@ SMALL: dict[str, dict[str, Any]] = {
     "AuraFlowTransformer2DModel": {**_HEADS, "num_mmdit_layers": 2, "num_single_dit_layers": 2,
                                    "joint_attention_dim": 24, "pos_embed_max_size": 64},
     "HiDreamImageTransformer2DModel": {**_FLUX, "caption_channels": [24, 32], "text_emb_dim": 24},
+    "LTXVideoTransformer3DModel": {**_HEADS, "in_channels": 8, "cross_attention_dim": 16,
+                                   "caption_channels": 24},
+    "SanaTransformer2DModel": {**_HEADS, **_CROSS, "in_channels": 8},
+    "SanaVideoTransformer3DModel": {**_HEADS, **_CROSS, "patch_size": [1, 2, 2]},
+    "CosmosTransformer3DModel": {**_HEADS, "text_embed_dim": 24, "adaln_lora_dim": 4, "max_size": [8, 16, 16],
+                                 "patch_size": [1, 2, 2]},
+    "Kandinsky5Transformer3DModel": {"model_dim": 16, "axes_dims": [2, 2, 4], "ff_dim": 48, "time_dim": 12,
+                                     "num_visual_blocks": 2, "num_text_blocks": 1, "in_text_dim": 24},
 }  # fmt: skip
 CONFIGS = [{"_class_name": name, **config} for name, config in SMALL.items()]
+PIPELINES = {
+    "LTXVideoTransformer3DModel": "LTXPipeline",
+    "SanaVideoTransformer3DModel": "SanaVideoPipeline",
+    "CosmosTransformer3DModel": "Cosmos2TextToImagePipeline",
+    "Kandinsky5Transformer3DModel": "Kandinsky5T2VPipeline",
+}
 PUBLISHED = {
     "qwen-image": 20_430_401_088,
     "longcat-image": 6_270_668_864,
     "chroma": 8_899_983_424,
     "auraflow": 6_833_439_744,
     "hidream": 17_105_733_184,
+    "ltxvideo-0.9.5": 1_923_385_472,
+    "sana": 1_604_462_752,
+    "sanavideo-2b": 1_905_841_344,
+    "cosmos2-image": 1_956_405_248,
+    "kandinsky5-video-2b": 2_007_702_848,
 }
 
 
@@ -67,8 +88,10 @@ def test_a_larger_image_takes_more_work_and_no_more_parameters(config: dict[str,
 
 @by_class
 def test_a_pipeline_is_its_denoiser_and_says_so(config: dict[str, Any]) -> None:
-    name = config["_class_name"].replace("Transformer2DModel", "").replace("Transformer3DModel", "")
-    pipeline = _build({"_class_name": f"{name}Pipeline", "transformer": config, "vae": {}})
+    name = PIPELINES.get(
+        config["_class_name"], config["_class_name"].replace("Transformer2DModel", "Pipeline")
+    )
+    pipeline = _build({"_class_name": name, "transformer": config, "vae": {}})
     assert count.parameters(pipeline) == _parameters(config)
     assert pipeline.notes == ("models.denoiser_alone",)
 
@@ -104,6 +127,28 @@ def test_more_experts_of_hidream_add_weights_and_no_work_but_the_router(more: in
     assert count.flops(large) - count.flops(small) == router
 
 
+@given(more=st.integers(1, 30))
+def test_more_layers_of_sana_add_convolutions_in_place_of_a_network(more: int) -> None:
+    width, inner, config = 16, 40, _named("SanaTransformer2DModel")
+    attention = 4 * width * width + width + 4 * (width * width + width)
+    network = 2 * inner * (width + 1 + 9 + 1) + inner * width
+    layer = attention + network + 6 * width
+    assert _parameters({**config, "num_layers": 2 + more}) - _parameters(config) == more * layer
+
+
+def test_linear_attention_grows_with_the_pixels_and_not_with_their_square() -> None:
+    config = {**_named("SanaTransformer2DModel"), "max_sequence_length": 1}
+    assert count.flops(_build(config, 2048)) < 4.01 * count.flops(_build(config, 1024))
+
+
+@pytest.mark.parametrize(("name", "per_latent"), [("ltxvideo-0.9.5", 8), ("kandinsky5-video-2b", 4)])
+def test_a_video_has_a_latent_frame_for_several_of_its_own(name: str, per_latent: int) -> None:
+    config = names.find(name).config
+    one, more = (_build({**config, "num_frames": frames}) for frames in (1, 1 + 3 * per_latent))
+    assert more.blocks[0].ops[0].rows.fixed == 4 * one.blocks[0].ops[0].rows.fixed
+    assert one.unit == "sample"
+
+
 @by_class
 def test_an_image_without_a_single_place_is_refused(config: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
@@ -118,6 +163,9 @@ def test_an_image_without_a_single_place_is_refused(config: dict[str, Any]) -> N
         ("ChromaTransformer2DModel", {"approximator_layers": 10**6}, "models.field_not_integer"),
         ("HiDreamImageTransformer2DModel", {"caption_channels": []}, "models.lists_differ"),
         ("HiDreamImageTransformer2DModel", {"num_activated_experts": 5}, "models.field_not_integer"),
+        ("CosmosTransformer3DModel", {"img_context_dim_in": 1024}, "models.block_unknown"),
+        ("Kandinsky5Transformer3DModel", {"axes_dims": [3, 3, 3]}, "models.heads_not_divisor"),
+        ("SanaTransformer2DModel", {"mlp_ratio": float("nan")}, "models.field_not_number"),
     ],
 )
 def test_a_wrong_denoiser_is_refused(name: str, change: dict[str, Any], message: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from raceline.models.families import streams
+from raceline.models.families import crossed, streams
 from raceline.models.families.conditioning import text_tokens
 from raceline.models.families.images import image_model
 from raceline.models.families.latents import Made, positions, sides
@@ -30,6 +30,11 @@ KINDS: dict[str, _Kind] = {
     "ChromaTransformer2DModel": _Kind(streams.chroma, 512),
     "AuraFlowTransformer2DModel": _Kind(streams.auraflow, 256),
     "HiDreamImageTransformer2DModel": _Kind(streams.hidream, 128),
+    "LTXVideoTransformer3DModel": _Kind(crossed.ltx_video, 128, Made(161, 512, 704, 32, 1, 8)),
+    "SanaTransformer2DModel": _Kind(crossed.sana, 300, Made(pixels=32, patch=1)),
+    "SanaVideoTransformer3DModel": _Kind(crossed.sana_video, 300, Made(81, 480, 832)),
+    "CosmosTransformer3DModel": _Kind(crossed.cosmos, 512),
+    "Kandinsky5Transformer3DModel": _Kind(crossed.kandinsky5, 512, Made(121, 512, 768)),
 }
 
 

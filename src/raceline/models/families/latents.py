@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from raceline.models.families.convnet import LARGEST_IMAGE
-from raceline.models.families.images import image_size_of, patches_of
+from raceline.models.families.images import image_size_of, patches_of, whole_numbers
 from raceline.models.fields import Fields
 
 
@@ -48,3 +49,10 @@ def positions(fields: Fields, image_size: int | None, made: Made) -> int:
     if made.is_video:
         frames = fields.integer("num_frames", "sample_frames", default=frames, maximum=100_000)
     return int(((frames - 1) // made.frames_per_latent + 1) * height * width)
+
+
+def patch_elements(fields: Fields, default: int) -> int:
+    """Places of a patch: the square of its side, or the product of its sides in a list."""
+    if isinstance(fields.values.get("patch_size"), (list, tuple)):
+        return prod(whole_numbers(fields, "patch_size", (), 64)[:3])
+    return int(fields.integer("patch_size", default=default, maximum=64) ** 2)

@@ -110,6 +110,7 @@ NORMS: dict[str, NormKind] = {
     "rms_fp32": NormKind("rms", upcasts=0.5, hat="fp32"),
     "rms_gemma": NormKind("rms", upcasts=0.5, hat="fp32"),
     "rms_t5": NormKind("rms", upcasts=1.0, hat="activation"),
+    "rms_plain": NormKind("rms", upcasts=1.0),
 }
 
 
@@ -141,7 +142,7 @@ def norm(
         rows=rows.scaled(per_position),
         style=spec.style,
         width=width,
-        weight=kind != "layer_plain",
+        weight=not kind.endswith("_plain"),
         bias=spec.bias,
         keeps=tuple(keeps),
         keeps_for_weight=(f"{out}_hat",) if spec.hat else (),

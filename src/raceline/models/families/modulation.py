@@ -6,7 +6,7 @@ keep both sides.
 
 from __future__ import annotations
 
-from raceline.models.families.layers import Part, elementwise, join, linear, tensor
+from raceline.models.families.layers import Part, elementwise, join, linear, norm, tensor
 from raceline.models.graph import SAMPLE, Extent, Norm
 
 
@@ -65,6 +65,18 @@ def modulated(
         tensor(statistics, 2.0, rows, "fp32"),
         tensor(upcast, width / 2, rows, "fp32", eager=True) if in_fp32 else None,
         tensor(normed, width, rows, "fp32" if in_fp32 else "activation"),
+        elementwise(f"{prefix}_modulate", width, width, rows=rows, keeps=(normed, f"{by or prefix}_factors")),
+        tensor(out, width, rows),
+    )
+
+
+def scaled(
+    prefix: str, given: str, out: str, width: int, rows: Extent, *, kind: str = "rms_t5", by: str = ""
+) -> Part:
+    """A norm of any kind, then scale and shift. `by`: the prefix of the modulation, if another one."""
+    normed = f"{prefix}_normed"
+    return join(
+        norm(f"{prefix}_norm", given, normed, width, kind=kind, rows=rows),
         elementwise(f"{prefix}_modulate", width, width, rows=rows, keeps=(normed, f"{by or prefix}_factors")),
         tensor(out, width, rows),
     )
