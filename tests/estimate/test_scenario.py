@@ -48,6 +48,24 @@ def test_what_is_left_out_is_chosen_and_said() -> None:
     assert found.fits == "yes"
 
 
+@pytest.mark.parametrize("model", ["rnn-t-mlperf", "wav2vec2-base"])
+def test_a_longer_sample_of_speech_takes_more_time_and_memory(model: str) -> None:
+    def train(**workload: int) -> Estimate:
+        return estimate(
+            {
+                "model": model,
+                "workload": {"task": "train", "method": "pretrain", **workload},
+                "hardware": {"accelerator": "l4"},
+                "setup": {"micro_batch": 8, "recompute": "none"},
+            }
+        )
+
+    usual, short, long = train(), train(seq_len=200), train(seq_len=400)
+    assert "seq_len" in usual.chosen
+    assert (long.memory_gib.activations or 0) > 1.9 * (short.memory_gib.activations or 0) > 0
+    assert long.time_parts_s.compute > 1.9 * short.time_parts_s.compute > 0
+
+
 def test_an_open_micro_batch_becomes_one_that_fits() -> None:
     open_ = changed(setup={"micro_batch": None, "global_batch": 64, "recompute": None})
     fixed = changed(setup={"micro_batch": 1, "global_batch": 64, "recompute": "full"})

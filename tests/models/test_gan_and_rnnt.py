@@ -127,6 +127,12 @@ def test_the_discriminator_runs_in_training_only(config: dict[str, Any]) -> None
 
 
 @BOTH
+def test_a_gan_has_no_positions_that_follow_a_length(config: dict[str, Any]) -> None:
+    ops = [op for block in _build(config).blocks for op in block.ops]
+    assert not any(op.rows.per_token or op.rows.per_target for op in ops)
+
+
+@BOTH
 def test_a_step_makes_two_images_and_judges_three(config: dict[str, Any]) -> None:
     """The second half of a step keeps nothing beside the first, and learns no weights of its own."""
     rows = count.rows(_build(config))

@@ -301,7 +301,7 @@ def _check_batch(setup: Setup, layout: dict[str, int]) -> None:
 
 def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:
     longest = model.max_seq_len or DEFAULT_SEQ_LEN
-    uses_tokens = model.unit == "token" and any(
+    uses_tokens = model.unit != "image" and any(
         op.rows.per_token for block in model.blocks for op in block.ops
     )
     default = (model.seq_len or min(longest, DEFAULT_SEQ_LEN)) if uses_tokens else 0

@@ -124,7 +124,7 @@ def modulated_weights(drawing: Drawing, weights: int, copies: int = 0) -> None:
 
 def bias(drawing: Drawing, channels: int) -> None:
     """A bias that the activation's kernel adds."""
-    drawing.part(elementwise("bias", 0, 0, parameters=channels))
+    drawing.part(elementwise("bias", 0, 0, rows=SAMPLE, parameters=channels))
 
 
 class _Stage(NamedTuple):
