@@ -267,7 +267,7 @@ def _scenario(
         ),
         setup=Setup(
             runtime=request.runtime or usual_engine(request.model, accelerator.kind), tp=tp, dp=replicas,
-            precision=name, weight_precision=weights[row],  # type: ignore[arg-type]
+            precision=name, weight_precision=name if weights[row] == "bf16" else weights[row],  # type: ignore[arg-type]
             pp=1, ep=1, kv_precision="bf16" if name == "fp8" else name,  # type: ignore[arg-type]
         ),
     )  # fmt: skip
