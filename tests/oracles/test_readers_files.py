@@ -9,8 +9,10 @@ import pytest
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
+pytest.importorskip("gguf")
 pytestmark = pytest.mark.filterwarnings("ignore")
 
+from oracles import gguf_files  # noqa: E402
 from raceline.models import count  # noqa: E402
 from raceline.models.read import read_model  # noqa: E402
 
@@ -55,3 +57,12 @@ def test_a_folder_with_shards_is_the_model_that_was_saved(tmp_path: Path) -> Non
     expected = sum(weight.numel() for weight in model.parameters())
     assert count.parameters(read_model(str(index))) == expected
     assert not {"models.weights_differ", "models.weights_cut"} & set(read_model(str(index)).notes)
+
+
+@pytest.mark.parametrize("architecture", gguf_files.MODELS)
+def test_gguf_files_are_read_as_their_family(architecture: str, tmp_path: Path) -> None:
+    made = gguf_files.build(architecture)
+    gguf_files.write(made, architecture, tmp_path / "tiny.gguf")
+    model = read_model(str(tmp_path / "tiny.gguf"))
+    assert count.parameters(model) == sum(weight.numel() for weight in made.parameters())
+    assert model.family != "weights" and model.layers == 3

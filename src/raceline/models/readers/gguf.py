@@ -7,6 +7,7 @@ file types: ggml.h (enum ggml_type) and llama.h (enum llama_ftype) of github.com
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,6 +62,9 @@ _FIELDS = {
     "q_lora_rank": "attention.q_lora_rank", "vocab_size": "vocab_size",
     "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
 }  # fmt: skip
+
+
+Config = dict[str, Any]
 
 
 class Header(NamedTuple):
@@ -120,13 +124,13 @@ def _family(header: Header) -> Model | None:
     return model if count.parameters(model) == tensors.elements(shapes) else None
 
 
-def config_of(header: Header) -> dict[str, Any]:
+def config_of(header: Header) -> Config:
     """The metadata under the names of a Hugging Face config."""
     values = header.metadata
     architecture = values.get("general.architecture")
     if not isinstance(architecture, str):
         raise InputError("models.gguf_architecture", field="general.architecture")
-    config: dict[str, Any] = {"model_type": _ARCHITECTURES.get(architecture, architecture)}
+    config: Config = {"model_type": _ARCHITECTURES.get(architecture, architecture)}
     for field, key in _FIELDS.items():
         value = values.get(f"{architecture}.{key}")
         if isinstance(value, Length):
@@ -140,8 +144,25 @@ def config_of(header: Header) -> dict[str, Any]:
         config["model_type"] = "mixtral"
     if "attn_q.bias" in {name.rpartition("blk.0.")[2] for name in header.shapes} and architecture == "llama":
         config["attention_bias"] = True
+    if architecture == "deepseek2":
+        config |= _latent(values, architecture)
+        config.pop("num_key_value_heads", None)
     config["tie_word_embeddings"] = "output.weight" not in header.shapes
     return config
+
+
+def _latent(values: Mapping[str, Any], architecture: str) -> Config:
+    """The parts of a head under latent attention; newer files name the lengths of what is cached otherwise."""
+
+    def length(name: str) -> int:
+        found = values.get(f"{architecture}.{name}_mla", values.get(f"{architecture}.{name}"))
+        return found if isinstance(found, int) else 0
+
+    rotary = length("rope.dimension_count")
+    return {
+        "qk_rope_head_dim": rotary, "qk_nope_head_dim": length("attention.key_length") - rotary,
+        "v_head_dim": length("attention.value_length"),
+    }  # fmt: skip
 
 
 def parse(data: bytes, file: str) -> Header:

@@ -29,7 +29,7 @@ _WIDE_FROM = 2048
 def model_of(shapes: Mapping[str, Shape], name: str, source: str, precision: str | None) -> Model:
     """The model that named shapes (in PyTorch's order: out, in) show: a family where their names are its,
     else one op a tensor. Parameters equal the file's exactly."""
-    shapes = tensors.without_buffers(shapes)
+    shapes = tensors.with_experts_joined(tensors.without_buffers(shapes))
     tensors.check_count(shapes, name)
     model = _family(shapes) or tensors.model_of(shapes)
     return msgspec.structs.replace(model, name=name, source=source, precision=precision)

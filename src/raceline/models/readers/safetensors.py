@@ -31,7 +31,7 @@ _TYPES = {
 }  # fmt: skip
 _PLAIN = ("fp64", "fp32", "fp16", "bf16")
 _MOST_SHARDS = 2000
-_MOST_TENSORS = 150_000
+_MOST_TENSORS = 100_000
 _TOLERANCE = 0.01
 
 

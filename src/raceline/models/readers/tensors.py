@@ -31,12 +31,15 @@ Shape = tuple[int, ...]
 MOST_ELEMENTS = 10**14
 _MOST_TENSORS = 20_000
 _LONGEST_NAMES = 1_200_000
-_BUFFERS = re.compile(
-    r"(inv_freq|position_ids|num_batches_tracked|running_mean|running_var|rope_freqs\.weight"
-    r"|\battn\.bias|\battn\.masked_bias|rope_factors_(long|short)\.weight|rotary_emb\.(cos|sin)_cached)$"
-)
+_BUFFERS = (
+    "inv_freq", "position_ids", "num_batches_tracked", "running_mean", "running_var", "rope_freqs.weight",
+    "rope_factors_long.weight", "rope_factors_short.weight", "rotary_emb.cos_cached", "rotary_emb.sin_cached",
+    "e_score_correction_bias", "exp_probs_b", "exp_probs_b.bias", ".attn.bias", ".attn.masked_bias",
+)  # fmt: skip
 _NUMBER = re.compile(r"(?<![^._])\d+(?![^._])")
 _TABLE = re.compile(r"(embed|wte|wpe|token_type|position|lookup|vocab)", re.IGNORECASE)
+_EXPERT = re.compile(r"^(.*experts)\.\d+\.(.+)$")
+_EXPERTS = re.compile(r"experts|_exps\b")
 _NORM = re.compile(r"(norm|ln_|\bln\d?\b|\bbn\d?\b|layernorm|batchnorm)", re.IGNORECASE)
 
 
@@ -52,7 +55,7 @@ def checked_shape(shape: Any, name: str) -> Shape:
 
 def without_buffers(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """The parameters among named tensors: running statistics and position tables are none."""
-    return {name: shape for name, shape in shapes.items() if not _BUFFERS.search(name)}
+    return {name: shape for name, shape in shapes.items() if not name.endswith(_BUFFERS)}
 
 
 def without_layer(name: str) -> str:
@@ -63,6 +66,23 @@ def without_layer(name: str) -> str:
 def elements(shapes: Mapping[str, Shape]) -> int:
     """How many elements they have in all."""
     return sum(math.prod(shape) for shape in shapes.values())
+
+
+def with_experts_joined(shapes: Mapping[str, Shape]) -> dict[str, Shape]:
+    """Matrices of a layer's experts that stand alone become one tensor with the experts in front."""
+    alike: dict[str, list[Shape]] = {}
+    others: dict[str, Shape] = {}
+    for name, shape in shapes.items():
+        found = _EXPERT.match(name) if "experts." in name else None
+        if found is None:
+            others[name] = shape
+        else:
+            alike.setdefault(f"{found.group(1)}.{found.group(2)}", []).append(shape)
+    for name, many in alike.items():
+        if name in others or any(shape != many[0] for shape in many):
+            return dict(shapes)
+        others[name] = (len(many), *many[0])
+    return others
 
 
 def check_count(shapes: Mapping[str, Shape], name: str) -> None:
@@ -80,6 +100,8 @@ def model_of(shapes: Mapping[str, Shape]) -> Model:
     notes = ["models.from_weights"]
     if any(isinstance(item.op, Convolution) for item in placed):
         notes.append("models.image_unknown")
+    if any(isinstance(item.op, Matmul) and item.op.experts > 1 for item in placed):
+        notes.append("models.experts_assumed")
     return Model(
         name="",
         family="weights",
@@ -111,11 +133,19 @@ def _ops(path: str, name: str, shape: Shape, bias: Shape | None) -> Iterable[Pla
 
 
 def _op(name: str, shape: Shape, bias: Shape | None) -> AnyOp:
+    if name.endswith("bias"):
+        return Elementwise(name="bias", reads=0.0, writes=0.0, parameters=math.prod(shape))
     if len(shape) == 2 and _TABLE.search(name):
         return Embedding(name="table", entries=shape[0], width=shape[1])
     if len(shape) == 2:
         return Matmul(name="matmul", rows=TOKENS, k=shape[1], n=shape[0], bias=bias == (shape[0],))
-    if len(shape) in (3, 4, 5) and "experts" not in name:
+    if len(shape) == 3 and _EXPERTS.search(name):
+        # the fewest that published models visit is 2, the most 8 (Mixtral; DeepSeek-V3, Qwen3)
+        visited = min(max(shape[0] // 16, 2), 8, shape[0])
+        return Matmul(
+            name="experts", k=shape[2], n=shape[1], experts=shape[0], experts_per_token=float(visited)
+        )
+    if len(shape) in (3, 4, 5):
         window = math.prod(shape[1:])
         return Convolution(name="convolution", rows=SAMPLE, k=window, n=shape[0], bias=bias == (shape[0],))
     if len(shape) == 1 and _NORM.search(name):
