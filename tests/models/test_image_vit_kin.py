@@ -178,6 +178,35 @@ def test_parallel_stages_of_unlike_widths_are_refused() -> None:
         _build({**COAT, "hidden_sizes": [64, 128, 256, 320]})
 
 
+def test_clip_roberta_is_both_towers_and_two_projections() -> None:
+    model = _build(names.find("clip-roberta").config)
+    roberta = 768 * (50265 + 514 + 1 + 2) + 12 * _layer(768, 3072) + 768 * 768 + 768
+    images = 768 * (3072 + 50 + 1 + 4) + 12 * _layer(768, 3072)
+    assert count.parameters(model) == roberta + images + 2 * 768 * 512 + 1
+    assert (model.objective, model.unit, model.layers) == ("contrastive", "image", 24)
+
+
+_TOWER = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+DUAL = {
+    "model_type": "vision-text-dual-encoder",
+    "text_config": {"model_type": "bert", **_TOWER},
+    "vision_config": {"model_type": "vit", **_TOWER},
+}
+
+
+@given(length=st.integers(1, 512))
+def test_longer_texts_take_more_work_and_no_parameters(length: int) -> None:
+    short, long = _build({**DUAL, "text_length": length}), _build({**DUAL, "text_length": length + 1})
+    assert count.parameters(short) == count.parameters(long)
+    assert count.flops(short) < count.flops(long)
+
+
+def test_a_text_tower_of_another_kind_is_refused() -> None:
+    with pytest.raises(InputError) as caught:
+        _build({**DUAL, "text_config": {"model_type": "vit"}})
+    assert caught.value.message.id == "models.unknown_architecture"
+
+
 @pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])
 @pytest.mark.parametrize(
     "wrong",

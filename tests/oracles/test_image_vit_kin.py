@@ -57,3 +57,35 @@ def test_parameters_flops_and_saved_bytes_are_those_of_transformers(name: str, r
     saved = count.saved_bytes(ours, BATCH, precision="bf16", attention="eager")
     record_property("error", saved / kept - 1)
     assert saved == pytest.approx(kept, rel=0.05), shapes
+
+
+_TOWER = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 128}
+_TEXT = {**_TOWER, "vocab_size": 320}
+TOWERS: dict[str, dict[str, Any]] = {
+    "vision-text-dual-encoder": {
+        "projection_dim": 32,
+        "text_config": {"model_type": "roberta", "type_vocab_size": 1, **_TEXT},
+        "vision_config": {"model_type": "clip_vision_model", **_TOWER, "patch_size": 8, "image_size": SIDE},
+    },
+    "vision-text-dual-encoder-vit": {
+        "projection_dim": 32,
+        "text_config": {"model_type": "bert", **_TEXT},
+        "vision_config": {"model_type": "vit", **_TOWER, "patch_size": 8, "image_size": SIDE},
+    },
+}
+_DUAL = "vision-text-dual-encoder"
+
+
+@pytest.mark.parametrize("name", TOWERS)
+def test_two_towers_have_the_parameters_of_transformers(name: str) -> None:
+    values = TOWERS[name]
+    ours = registry.build_model(Fields({"model_type": _DUAL, **values, "text_length": 48}), SIDE)
+    config = transformers.AutoConfig.for_model(_DUAL, **values)
+    theirs = transformers.AutoModel.from_config(config, attn_implementation="eager").train()
+    assert count.parameters(ours) == text_measure.parameters(theirs)
+    batch = {
+        "pixel_values": torch.randn(BATCH, 3, SIDE, SIDE),
+        "input_ids": torch.randint(3, 300, (BATCH, 48)),
+        "return_loss": True,
+    }
+    assert count.flops(ours, BATCH) == pytest.approx(text_measure.forward_flops(theirs, batch), rel=0.01)

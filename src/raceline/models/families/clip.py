@@ -16,7 +16,7 @@ _TEXT = {
     "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12, "num_attention_heads": 8,
     "vocab_size": 49408, "max_position_embeddings": 77,
 }  # fmt: skip
-_VISION = {
+VISION = {
     "hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12,
     "image_size": 224, "patch_size": 32,
 }  # fmt: skip
@@ -25,13 +25,13 @@ _VISION = {
 def build(fields: Fields, image_size: int | None = None) -> Model:
     """Both towers and their projections. A sample is one image with its text."""
     text = _part(fields, "text_config", _TEXT)
-    vision = _part(fields, "vision_config", _VISION)
+    vision = _part(fields, "vision_config", VISION)
     projected = fields.integer("projection_dim", default=512, maximum=65_536)
     side = image_size_of(vision, image_size, 224)
     patches_of(side, vision.integer("patch_size"))
     tower = clip_tower(vision, side)
-    blocks = [*text_tower(text), *map(_attending, tower.blocks)]
-    blocks.append(_output(text.integer("hidden_size"), tower.width, projected))
+    blocks = [*text_tower(text), *map(attending, tower.blocks)]
+    blocks.append(contrastive_output(text.integer("hidden_size"), tower.width, projected))
     return image_model(
         fields,
         "clip",
@@ -77,10 +77,10 @@ def text_tower(fields: Fields, component: str = "text_tower") -> list[Block]:
         role="input",
         component=component,
     )
-    return [first, _attending(body, causal=True), final]
+    return [first, attending(body, causal=True), final]
 
 
-def _attending(block: Block, causal: bool = False) -> Block:
+def attending(block: Block, causal: bool = False) -> Block:
     """Eager attention of transformers takes the softmax in fp32."""
     ops = [
         msgspec.structs.replace(op, causal=causal, score_upcast=True) if isinstance(op, Attention) else op
@@ -89,7 +89,7 @@ def _attending(block: Block, causal: bool = False) -> Block:
     return msgspec.structs.replace(block, ops=tuple(ops))
 
 
-def _output(text: int, vision: int, projected: int) -> Block:
+def contrastive_output(text: int, vision: int, projected: int) -> Block:
     """Projections to one width, unit vectors, and the loss over the similarities of a batch (which are
     few beside all else: their number grows with the batch, not with the sample)."""
     return block(

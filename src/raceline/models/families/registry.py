@@ -65,6 +65,7 @@ _IMAGE_TYPES = {
     "crossvit:build": ("crossvit",),
     "coat:build": ("coat",),
     "cmt:build": ("cmt",),
+    "two_towers:build": ("vision-text-dual-encoder",),
     "yolo:build": ("yolov5", "yolov8", "yolo11"),
     "detection:build": ("rcnn", "retinanet"),
     "single_shot:build": ("ssd",),
