@@ -33,6 +33,15 @@ SMALL: dict[str, dict[str, Any]] = {
                                  "patch_size": [1, 2, 2]},
     "Kandinsky5Transformer3DModel": {"model_dim": 16, "axes_dims": [2, 2, 4], "ff_dim": 48, "time_dim": 12,
                                      "num_visual_blocks": 2, "num_text_blocks": 1, "in_text_dim": 24},
+    "Lumina2Transformer2DModel": {"hidden_size": 16, "num_attention_heads": 4, "num_kv_heads": 2, "num_layers": 2,
+                                  "num_refiner_layers": 1, "multiple_of": 8, "cap_feat_dim": 24},
+    "Krea2Transformer2DModel": {**_HEADS, "num_key_value_heads": 1, "intermediate_size": 32,
+                                "text_hidden_dim": 16, "num_text_layers": 3, "text_num_attention_heads": 2,
+                                "text_num_key_value_heads": 2, "text_intermediate_size": 24},
+    "ErnieImageTransformer2DModel": {"hidden_size": 16, "num_attention_heads": 2, "num_layers": 2,
+                                     "ffn_hidden_size": 40, "in_channels": 8, "text_in_dim": 24},
+    "HunyuanVideo15Transformer3DModel": {**_HEADS, "in_channels": 9, "text_embed_dim": 24,
+                                         "text_embed_2_dim": 12, "image_embed_dim": 20},
 }  # fmt: skip
 CONFIGS = [{"_class_name": name, **config} for name, config in SMALL.items()]
 PIPELINES = {
@@ -40,6 +49,7 @@ PIPELINES = {
     "SanaVideoTransformer3DModel": "SanaVideoPipeline",
     "CosmosTransformer3DModel": "Cosmos2TextToImagePipeline",
     "Kandinsky5Transformer3DModel": "Kandinsky5T2VPipeline",
+    "HunyuanVideo15Transformer3DModel": "HunyuanVideo15Pipeline",
 }
 PUBLISHED = {
     "qwen-image": 20_430_401_088,
@@ -52,6 +62,10 @@ PUBLISHED = {
     "sanavideo-2b": 1_905_841_344,
     "cosmos2-image": 1_956_405_248,
     "kandinsky5-video-2b": 2_007_702_848,
+    "lumina2": 2_609_769_152,
+    "krea-2": 12_820_073_036,
+    "ernie-4.5-image": 8_033_490_048,
+    "hunyuanvideo-1.5": 8_326_608_160,
 }
 
 
@@ -136,6 +150,21 @@ def test_more_layers_of_sana_add_convolutions_in_place_of_a_network(more: int) -
     assert _parameters({**config, "num_layers": 2 + more}) - _parameters(config) == more * layer
 
 
+@given(more=st.integers(1, 30))
+def test_more_layers_of_lumina_share_keys_and_have_four_norms(more: int) -> None:
+    width, inner, config = 16, 64, _named("Lumina2Transformer2DModel")
+    attention = 2 * width * width + 2 * width * 8 + 2 * 4
+    layer = attention + 3 * width * inner + 4 * width + 4 * width * width + 4 * width
+    assert _parameters({**config, "num_layers": 2 + more}) - _parameters(config) == more * layer
+
+
+@given(more=st.integers(1, 30))
+def test_more_layers_of_ernie_share_one_modulation(more: int) -> None:
+    width, inner, config = 16, 40, _named("ErnieImageTransformer2DModel")
+    layer = 4 * width * width + 2 * 8 + 3 * width * inner + 2 * width
+    assert _parameters({**config, "num_layers": 2 + more}) - _parameters(config) == more * layer
+
+
 def test_linear_attention_grows_with_the_pixels_and_not_with_their_square() -> None:
     config = {**_named("SanaTransformer2DModel"), "max_sequence_length": 1}
     assert count.flops(_build(config, 2048)) < 4.01 * count.flops(_build(config, 1024))
@@ -165,6 +194,8 @@ def test_an_image_without_a_single_place_is_refused(config: dict[str, Any]) -> N
         ("HiDreamImageTransformer2DModel", {"num_activated_experts": 5}, "models.field_not_integer"),
         ("CosmosTransformer3DModel", {"img_context_dim_in": 1024}, "models.block_unknown"),
         ("Kandinsky5Transformer3DModel", {"axes_dims": [3, 3, 3]}, "models.heads_not_divisor"),
+        ("Lumina2Transformer2DModel", {"num_attention_heads": 3}, "models.heads_not_divisor"),
+        ("Krea2Transformer2DModel", {"num_key_value_heads": 5}, "models.field_not_integer"),
         ("SanaTransformer2DModel", {"mlp_ratio": float("nan")}, "models.field_not_number"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from raceline.models.families import crossed, streams
+from raceline.models.families import crossed, single_stream, streams, z_image
 from raceline.models.families.conditioning import text_tokens
 from raceline.models.families.images import image_model
 from raceline.models.families.latents import Made, positions, sides
@@ -35,6 +35,11 @@ KINDS: dict[str, _Kind] = {
     "SanaVideoTransformer3DModel": _Kind(crossed.sana_video, 300, Made(81, 480, 832)),
     "CosmosTransformer3DModel": _Kind(crossed.cosmos, 512),
     "Kandinsky5Transformer3DModel": _Kind(crossed.kandinsky5, 512, Made(121, 512, 768)),
+    "ZImageTransformer2DModel": _Kind(z_image.z_image, 512),
+    "Lumina2Transformer2DModel": _Kind(single_stream.lumina2, 256),
+    "Krea2Transformer2DModel": _Kind(single_stream.krea2, 512),
+    "ErnieImageTransformer2DModel": _Kind(single_stream.ernie_image, 512, Made(pixels=16, patch=1)),
+    "HunyuanVideo15Transformer3DModel": _Kind(streams.hunyuan_video, 1000, Made(121, 480, 832, 16, 1)),
 }
 
 

@@ -1,5 +1,5 @@
 """Denoisers with a stream for the image and one for the text: Qwen-Image (arXiv:2508.02324), LongCat-Image,
-Chroma, AuraFlow and HiDream (arXiv:2505.22705), in diffusers' fields.
+Chroma, AuraFlow, HiDream (arXiv:2505.22705) and HunyuanVideo 1.5 (arXiv:2511.18870), in diffusers' fields.
 
 Their layers are those of `mmdit`; what differs is the input, and where scale, shift and gate come from.
 """
@@ -11,7 +11,21 @@ import msgspec
 from raceline.models.families.conditioning import STEP_WIDTH, embedded, shared
 from raceline.models.families.experts import Experts
 from raceline.models.families.images import same_length, whole_numbers
-from raceline.models.families.layers import Part, block, elementwise, join, linear, norm, tensor
+from raceline.models.families.latents import patch_elements
+from raceline.models.families.layers import (
+    AttentionNames,
+    MlpNames,
+    Part,
+    attention,
+    block,
+    elementwise,
+    join,
+    linear,
+    mlp,
+    norm,
+    residual,
+    tensor,
+)
 from raceline.models.families.mmdit import (
     COMPONENT,
     Streams,
@@ -20,10 +34,17 @@ from raceline.models.families.mmdit import (
     output_layer,
     single_layer,
 )
+from raceline.models.families.modulation import gated, modulation
+from raceline.models.families.transformer import embedding
 from raceline.models.fields import Fields
 from raceline.models.graph import SAMPLE, Block, Extent, fixed
 
 REGISTERS = 8
+GLYPH_TOKENS = 256
+IMAGE_TOKENS = 729
+_TYPES = 3
+_ATTENTION = AttentionNames("to_q", "to_k", "to_v", "to_out")
+_MLP = MlpNames("up", "down", "")
 _WIDEST = 65_536
 _MOST_LAYERS = 10_000
 
@@ -214,4 +235,88 @@ def _captions(fields: Fields, width: int, layers: int, rows: Extent) -> Part:
         linear("t5_projection", "text", widths[0], width, rows=rows),
         tensor("captions", layers * widths[1], rows),
         Part((msgspec.structs.replace(project, count=layers),)),
+    )
+
+
+def hunyuan_video(fields: Fields, places: int, tokens: int) -> list[Block]:
+    """HunyuanVideo 1.5: `tokens` of the language model behind a refiner, those of the glyphs and of an image."""
+    shape = _streams(fields, places, tokens + GLYPH_TOKENS + IMAGE_TOKENS, 16, 128)
+    width, size = (
+        shape.width,
+        patch_elements(fields, 1) * fields.integer("patch_size_t", default=1, maximum=64),
+    )
+    ratio = fields.number("mlp_ratio", default=4.0, minimum=0.01, maximum=100)
+    has_norm = fields.text("qk_norm", default="rms_norm") is not None
+    shape = shape._replace(inner=max(1, int(ratio * width)), norm="rms_t5" if has_norm else "")
+    first = _input(
+        _latent(shape, size * _widths(fields, "in_channels", 65)),
+        _image_tokens(width, _widths(fields, "image_embed_dim", 1152)),
+        _glyphs(width, _widths(fields, "text_embed_2_dim", 1472)),
+        _refiner_input(width, _widths(fields, "text_embed_dim", 3584), fixed(tokens)),
+        embedding("type", _TYPES, width, rows=shape.text, split=False),
+        embedded("end_time", STEP_WIDTH, width) if fields.flag("use_meanflow") else None,
+        _step(width),
+    )
+    return [
+        first,
+        _refiner(shape, _layers(fields, "num_refiner_layers", 2), fixed(tokens)),
+        double_layer(shape, _layers(fields, "num_layers", 54), COMPONENT),
+        output_layer(shape, size * _widths(fields, "out_channels", 32), COMPONENT),
+    ]
+
+
+def _image_tokens(width: int, given: int) -> Part:
+    rows = fixed(IMAGE_TOKENS)
+    return join(
+        tensor("image_given", given, rows),
+        norm("image_norm_in", "image_given", "image_normed", given, rows=rows),
+        linear("image_1", "image_normed", given, given, rows=rows, bias=True, out="image_up"),
+        elementwise("image_gelu", given, given, rows=rows, keeps=("image_up",)),
+        tensor("image_hidden", given, rows),
+        linear("image_2", "image_hidden", given, width, rows=rows, bias=True, out="image_wide"),
+        norm("image_norm_out", "image_wide", "image_tokens", width, rows=rows),
+    )
+
+
+def _glyphs(width: int, given: int) -> Part:
+    """Tokens of the byte-level encoder that reads what shall be written in the picture."""
+    rows = fixed(GLYPH_TOKENS)
+    return join(
+        tensor("glyphs", given, rows),
+        norm("glyph_norm", "glyphs", "glyph_normed", given, rows=rows),
+        linear("glyph_1", "glyph_normed", given, width, rows=rows, bias=True, out="glyph_up"),
+        elementwise("glyph_gelu", width, width, rows=rows, keeps=("glyph_up",)),
+        embedded("glyph_rest", width, width, rows=rows),
+    )
+
+
+def _refiner_input(width: int, given: int, rows: Extent) -> Part:
+    return join(
+        embedded("refiner_time", STEP_WIDTH, width),
+        embedded("pooled", given, width),
+        tensor("text", given, rows),
+        linear("text_in", "text", given, width, rows=rows, bias=True),
+    )
+
+
+def _refiner(shape: Streams, repeat: int, rows: Extent) -> Block:
+    """Layers over the text alone, whose two branches the step gates."""
+    width = shape.width
+    return block(
+        "text_layer",
+        tensor("input", width, rows),
+        norm("norm1", "input", "attention_in", width, rows=rows),
+        attention(
+            "attention_in", width, shape.attention, rows=rows, bias=(True, True, True, True), names=_ATTENTION
+        ),
+        modulation("attention", width, 2),
+        gated("attention_out", "attention", width, rows),
+        residual("attention_add", width, "middle", rows),
+        norm("norm2", "middle", "mlp_in", width, rows=rows),
+        mlp("mlp_in", width, shape.inner, gated=False, bias=True, rows=rows, names=_MLP),
+        gated("mlp_out", "attention", width, rows),
+        residual("mlp_add", width, "output", rows),
+        repeat=repeat,
+        boundary="input",
+        component=COMPONENT,
     )
