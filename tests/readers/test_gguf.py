@@ -59,6 +59,45 @@ def test_plain_weights_have_no_weight_format(tmp_path: Path) -> None:
     assert (model.precision, model.weight_format) == ("bf16", None)
 
 
+def test_the_bits_of_all_tensors_choose_the_format_that_no_word_names(tmp_path: Path) -> None:
+    # Q3_K_S, which estimates don't know, with a table of 6 bits: (6400 x 6.5625 + 19200 x 3.4375) / 25600
+    metadata = {"general.architecture": "brandnew", "general.file_type": 11}
+    mixed = {"token_embd.weight": [100, 64], "a.weight": [300, 64]}
+    data = bytearray(gguf_bytes(metadata, mixed, kind=11))
+    data[-12 - len("a.weight") - 28 - 12 : -12 - len("a.weight") - 28 - 8] = struct.pack("<I", 14)
+    header = gguf.parse(bytes(data), "x")
+    assert gguf.bits_per_weight(header) == pytest.approx(4.21875)
+    model = read(tmp_path, bytes(data))
+    assert (model.weight_format, "models.format_nearest" in model.notes) == ("mxfp4", True)
+
+
+def write_parts(folder: Path, parts: int) -> list[Path]:
+    """The model in parts, as llama.cpp splits one: the metadata stand in the first."""
+    names = list(shapes())
+    paths = []
+    for part in range(parts):
+        held = {name: shapes()[name] for name in names[part::parts]}
+        path = folder / f"tiny-{part + 1:05}-of-{parts:05}.gguf"
+        path.write_bytes(gguf_bytes(METADATA if part == 0 else {"split.no": part}, held, kind=12))
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("part", [0, 2])
+def test_parts_of_a_split_file_are_one_model(tmp_path: Path, part: int) -> None:
+    model = read_model(str(write_parts(tmp_path, 3)[part]))
+    assert (model.family, count.parameters(model), model.notes) == ("decoder", elements(shapes()), ())
+
+
+def test_the_first_part_describes_a_known_family(tmp_path: Path) -> None:
+    first, second = write_parts(tmp_path, 2)
+    second.unlink()
+    assert "models.shards_missing" in read_model(str(first)).notes
+    first.rename(second)
+    with pytest.raises(InputError, match="part_missing"):
+        read_model(str(second))
+
+
 def test_every_truncation_is_refused() -> None:
     data = gguf_bytes(METADATA, {"token_embd.weight": [100, 64]})
     for end in range(0, len(data), 7):

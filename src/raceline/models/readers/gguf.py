@@ -6,6 +6,8 @@ file types: ggml.h (enum ggml_type) and llama.h (enum llama_ftype) of github.com
 
 from __future__ import annotations
 
+import math
+import re
 import struct
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +24,10 @@ from raceline.present.errors import InputError
 
 LARGEST_HEADER_BYTES = 64 * 2**20
 _MOST_ENTRIES = 50_000
+_MOST_PARTS = 100
 _MOST_ITEMS = 1_500_000
+
+_NEARLY_ALL = 0.75
 
 _NUMBERS = {
     0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d",
@@ -30,16 +35,25 @@ _NUMBERS = {
 _TEXT, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
 _DEEPEST_ARRAY = 2
+# number of a tensor's type -> our word, and its bits a weight with scales (ggml-common.h, struct block_*)
 _TENSOR_TYPES = {
-    0: "fp32", 1: "fp16", 2: "q4_0", 3: "q4_1", 6: "q5_0", 7: "q5_1", 8: "q8_0", 9: "q8_1", 10: "q2_k",
-    11: "q3_k", 12: "q4_k", 13: "q5_k", 14: "q6_k", 15: "q8_k", 16: "iq2_xxs", 17: "iq2_xs", 18: "iq3_xxs",
-    19: "iq1_s", 20: "iq4_nl", 21: "iq3_s", 22: "iq2_s", 23: "iq4_xs", 24: "int8", 25: "int16", 26: "int32",
-    27: "int64", 28: "fp64", 29: "iq1_m", 30: "bf16", 34: "tq1_0", 35: "tq2_0", 39: "mxfp4",
+    0: ("fp32", 32.0), 1: ("fp16", 16.0), 2: ("q4_0", 4.5), 3: ("q4_1", 5.0), 6: ("q5_0", 5.5), 7: ("q5_1", 6.0),
+    8: ("q8_0", 8.5), 9: ("q8_1", 10.0), 10: ("q2_k", 2.625), 11: ("q3_k", 3.4375), 12: ("q4_k", 4.5),
+    13: ("q5_k", 5.5), 14: ("q6_k", 6.5625), 15: ("q8_k", 9.125), 16: ("iq2_xxs", 2.0625), 17: ("iq2_xs", 2.3125),
+    18: ("iq3_xxs", 3.0625), 19: ("iq1_s", 1.5625), 20: ("iq4_nl", 4.5), 21: ("iq3_s", 3.4375),
+    22: ("iq2_s", 2.5625), 23: ("iq4_xs", 4.25), 24: ("int8", 8.0), 25: ("int16", 16.0), 26: ("int32", 32.0),
+    27: ("int64", 64.0), 28: ("fp64", 64.0), 29: ("iq1_m", 1.75), 30: ("bf16", 16.0), 34: ("tq1_0", 1.6875),
+    35: ("tq2_0", 2.0625), 39: ("mxfp4", 4.25), 40: ("nvfp4", 4.5), 41: ("q1_0", 1.125),
 }  # fmt: skip
+# general.file_type -> the word for it, of the formats that estimates know; others go by their bits
 _FILE_TYPES = {
-    0: "fp32", 1: "fp16", 2: "q4_0", 3: "q4_1", 7: "q8_0", 8: "q5_0", 9: "q5_1", 10: "q2_k", 11: "q3_k_s",
-    12: "q3_k_m", 13: "q3_k_l", 14: "q4_k_s", 15: "q4_k_m", 16: "q5_k_s", 17: "q5_k_m", 18: "q6_k",
-    32: "bf16", 38: "mxfp4",
+    0: "fp32", 1: "fp16", 2: "q4_0", 7: "q8_0", 10: "q2_k", 12: "q3_k_m", 15: "q4_k_m", 16: "q5_k_s",
+    17: "q5_k_m", 18: "q6_k", 32: "bf16", 38: "mxfp4", 39: "nvfp4",
+}  # fmt: skip
+# bits a weight of each, over a whole file (llama.cpp, tools/quantize/README.md)
+_FORMAT_BITS = {
+    "q2_k": 3.0, "q3_k_m": 3.9, "mxfp4": 4.25, "q4_0": 4.5, "q4_k_m": 4.85, "q5_k_s": 5.5, "q5_k_m": 5.7,
+    "q6_k": 6.56, "q8_0": 8.5,
 }  # fmt: skip
 _PLAIN = ("fp32", "fp16", "bf16", "fp64")
 
@@ -83,13 +97,16 @@ class Length(NamedTuple):
 
 
 def read(reference: str, image_size: int | None = None) -> Model:
-    """The model of a ``.gguf`` file, with its quantisation as `weight_format`."""
+    """The model of a ``.gguf`` file, or of the parts that one was split into beside it."""
     path = Path(reference)
-    with open_file(path) as file:
-        data = file.read(LARGEST_HEADER_BYTES)
-    header = parse(data, path.name)
-    stored = weight_format(header)
-    model = _family(header) or named.model_of(header.shapes, path.stem, "", None)
+    header, notes = _whole(path)
+    stored, is_own = weight_format(header)
+    if not is_own:
+        notes = (*notes, "models.format_nearest")
+    model = _family(header, is_whole="models.shards_missing" not in notes)
+    if model is None and "models.shards_missing" in notes:
+        raise InputError("models.part_missing", given=path.name)
+    model = model or named.model_of(header.shapes, path.stem, "", None)
     name = header.metadata.get("general.name")
     return msgspec.structs.replace(
         model,
@@ -97,22 +114,65 @@ def read(reference: str, image_size: int | None = None) -> Model:
         source=str(path),
         precision=stored if stored in _PLAIN else None,
         weight_format=None if stored in _PLAIN else stored,
+        notes=(*model.notes, *notes),
     )
 
 
-def weight_format(header: Header) -> str:
-    """The file's own word for its quantisation, else the type of most elements."""
+_PART = re.compile(r"-(\d{5})-of-(\d{5})$")
+
+
+def _whole(path: Path) -> tuple[Header, tuple[str, ...]]:
+    """The header of a file, or of all its parts that are there; the first part holds the metadata."""
+    found = _PART.search(path.stem)
+    if found is None or not 1 <= int(found.group(2)) <= _MOST_PARTS:
+        return _header(path), ()
+    base, last = path.stem[: found.start()], int(found.group(2))
+    parts = [path.with_name(f"{base}-{part:05}-of-{last:05}{path.suffix}") for part in range(1, last + 1)]
+    if not parts[0].is_file():
+        raise InputError("models.part_missing", given=parts[0].name)
+    headers = [_header(part) for part in parts if part.is_file()]
+    if sum(len(header.shapes) for header in headers) > _MOST_ENTRIES:
+        raise InputError("models.gguf_version", given=path.name, version=3)
+    joined = headers[0]
+    for header in headers[1:]:
+        joined = Header(joined.metadata, {**joined.shapes, **header.shapes}, {**joined.types, **header.types})
+    return joined, () if len(headers) == last else ("models.shards_missing",)
+
+
+def _header(path: Path) -> Header:
+    with open_file(path) as file:
+        data = file.read(LARGEST_HEADER_BYTES)
+    return parse(data, path.name)
+
+
+def weight_format(header: Header) -> tuple[str, bool]:
+    """The format of the weights as estimates know it, and whether it is the file's own: the file's word,
+    else a type that nearly all elements have, else the format that is nearest in bits a weight."""
     named = _FILE_TYPES.get(header.metadata.get("general.file_type", -1))
     if named is not None:
-        return named
+        return named, True
+    matrices = {name: math.prod(shape) for name, shape in header.shapes.items() if len(shape) > 1}
     totals: dict[str, int] = {}
-    for name, shape in header.shapes.items():
-        totals[header.types[name]] = totals.get(header.types[name], 0) + tensors.elements({name: shape})
-    return max(totals, key=lambda kind: totals[kind])
+    for name, size in (matrices or dict.fromkeys(header.shapes, 1)).items():
+        totals[header.types[name]] = totals.get(header.types[name], 0) + size
+    commonest = max(totals, key=lambda kind: totals[kind])
+    is_known = commonest in _PLAIN or commonest in _FORMAT_BITS
+    if is_known and totals[commonest] > _NEARLY_ALL * sum(totals.values()):
+        return commonest, True
+    bits = bits_per_weight(header)
+    return min(_FORMAT_BITS, key=lambda name: abs(_FORMAT_BITS[name] - bits)), False
 
 
-def _family(header: Header) -> Model | None:
-    """The family's model, if its parameters are exactly those of the file."""
+def bits_per_weight(header: Header) -> float:
+    """Stored bits of all tensors, scales included, a weight."""
+    bits = dict(_TENSOR_TYPES.values())
+    sizes = {name: math.prod(shape) for name, shape in header.shapes.items()}
+    stored = sum(bits[header.types[name]] * size for name, size in sizes.items())
+    return stored / max(sum(sizes.values()), 1)
+
+
+def _family(header: Header, *, is_whole: bool) -> Model | None:
+    """The family's model, if its parameters are exactly those of a whole file."""
     from raceline.models.families import registry
     from raceline.models.fields import Fields
 
@@ -121,7 +181,7 @@ def _family(header: Header) -> Model | None:
     except InputError:
         return None
     shapes = tensors.without_buffers(header.shapes)
-    return model if count.parameters(model) == tensors.elements(shapes) else None
+    return model if not is_whole or count.parameters(model) == tensors.elements(shapes) else None
 
 
 def config_of(header: Header) -> Config:
@@ -198,7 +258,7 @@ def _tensor_table(cursor: _Cursor, tensor_count: int) -> tuple[dict[str, Shape],
             raise InputError("models.tensor_type_unknown", given=name[:80], file=cursor.file)
         # GGUF writes the innermost dimension first
         shapes[name] = tensors.checked_shape(sizes[::-1], name)
-        types[name] = _TENSOR_TYPES[kind]
+        types[name] = _TENSOR_TYPES[kind][0]
     if not shapes:
         raise InputError("models.no_tensors", given=cursor.file)
     return shapes, types
