@@ -207,6 +207,27 @@ def test_a_text_tower_of_another_kind_is_refused() -> None:
     assert caught.value.message.id == "models.unknown_architecture"
 
 
+def test_bridgetower_large_has_its_stated_size() -> None:
+    model = _build(names.find("bridgetower-large").config)
+    assert count.parameters(model) == pytest.approx(0.87e9, rel=0.025)
+    assert (model.objective, model.image_size, model.layers) == ("contrastive", 294, 60)
+
+
+BRIDGE = {
+    "model_type": "bridgetower", "hidden_size": 64, "num_hidden_layers": 2,
+    "text_config": _TOWER, "vision_config": {"hidden_size": 64, "num_hidden_layers": 2},
+}  # fmt: skip
+
+
+@given(more=st.integers(1, 50))
+def test_more_cross_modal_layers_add_two_layers_and_two_norms_each(more: int) -> None:
+    cross = _layer(64, 128) + 4 * (64 * 64 + 64) + 2 * 64
+    assert _added(BRIDGE, {**BRIDGE, "num_hidden_layers": 2 + more}) == more * 2 * (cross + 2 * 64)
+    own = {**BRIDGE, "share_cross_modal_transformer_layers": False}
+    added = _added(own, {**own, "num_hidden_layers": 2 + more})
+    assert added == more * 2 * (cross + 2 * 64 + 64 * 64 + 64)
+
+
 @pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])
 @pytest.mark.parametrize(
     "wrong",

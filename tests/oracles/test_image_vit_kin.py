@@ -20,6 +20,7 @@ import text_measure  # noqa: E402
 from raceline.models import count  # noqa: E402
 from raceline.models.families import registry  # noqa: E402
 from raceline.models.fields import Fields  # noqa: E402
+from raceline.models.graph import Model  # noqa: E402
 
 BATCH, SIDE = 2, 64
 _SMALL = {"image_size": SIDE, "num_labels": 12}
@@ -89,3 +90,40 @@ def test_two_towers_have_the_parameters_of_transformers(name: str) -> None:
         "return_loss": True,
     }
     assert count.flops(ours, BATCH) == pytest.approx(text_measure.forward_flops(theirs, batch), rel=0.01)
+
+
+_SHARED = {
+    "share_cross_modal_transformer_layers": True, "share_link_tower_layers": False, "hidden_size": 64,
+    "num_hidden_layers": 2, "contrastive_hidden_size": 32, "logit_scale_init_value": 2.6592,
+    "text_config": {**_TEXT, "type_vocab_size": 1},
+    "vision_config": {"hidden_size": 64, "num_hidden_layers": 3, "patch_size": 8, "image_size": SIDE},
+}  # fmt: skip
+BRIDGES: dict[str, dict[str, Any]] = {
+    "shared": _SHARED,
+    "own": {**_SHARED, "share_cross_modal_transformer_layers": False, "num_hidden_layers": 3},
+}
+
+
+def _bridged(values: dict[str, Any]) -> tuple[Model, Any]:
+    ours = registry.build_model(Fields({"model_type": "bridgetower", **values, "text_length": 48}), SIDE)
+    config = transformers.BridgeTowerConfig(**values, attn_implementation="eager")
+    return ours, transformers.BridgeTowerForContrastiveLearning(config).train()
+
+
+@pytest.mark.parametrize("name", BRIDGES)
+def test_bridged_towers_have_the_parameters_of_transformers(name: str) -> None:
+    ours, theirs = _bridged(BRIDGES[name])
+    assert count.parameters(ours) == text_measure.parameters(theirs)
+
+
+def test_bridged_towers_have_the_flops_of_transformers() -> None:
+    """The counter doesn't see the fused attention in which the image tower's three layers end up."""
+    ours, theirs = _bridged(_SHARED)
+    batch = {
+        "pixel_values": torch.randn(BATCH, 3, SIDE, SIDE),
+        "input_ids": torch.randint(3, 300, (BATCH, 48)),
+        "return_loss": True,
+    }
+    unseen = BATCH * 3 * 4 * 65 * 65 * 64
+    flops = text_measure.forward_flops(theirs, batch) + unseen
+    assert count.flops(ours, BATCH) == pytest.approx(flops, rel=0.01)
