@@ -41,6 +41,7 @@ from raceline.models.graph import SAMPLE, Block, Extent, fixed
 
 REGISTERS = 8
 GLYPH_TOKENS = 256
+GLYPH_WIDTH = 2048
 IMAGE_TOKENS = 729
 _TYPES = 3
 _ATTENTION = AttentionNames("to_q", "to_k", "to_v", "to_out")
@@ -284,9 +285,13 @@ def _glyphs(width: int, given: int) -> Part:
     return join(
         tensor("glyphs", given, rows),
         norm("glyph_norm", "glyphs", "glyph_normed", given, rows=rows),
-        linear("glyph_1", "glyph_normed", given, width, rows=rows, bias=True, out="glyph_up"),
-        elementwise("glyph_gelu", width, width, rows=rows, keeps=("glyph_up",)),
-        embedded("glyph_rest", width, width, rows=rows),
+        linear("glyph_1", "glyph_normed", given, GLYPH_WIDTH, rows=rows, bias=True, out="glyph_up"),
+        elementwise("glyph_gelu", GLYPH_WIDTH, GLYPH_WIDTH, rows=rows, keeps=("glyph_up",)),
+        tensor("glyph_hidden", GLYPH_WIDTH, rows),
+        linear("glyph_2", "glyph_hidden", GLYPH_WIDTH, GLYPH_WIDTH, rows=rows, bias=True, out="glyph_up2"),
+        elementwise("glyph_gelu2", GLYPH_WIDTH, GLYPH_WIDTH, rows=rows, keeps=("glyph_up2",)),
+        tensor("glyph_hidden2", GLYPH_WIDTH, rows),
+        linear("glyph_3", "glyph_hidden2", GLYPH_WIDTH, width, rows=rows, bias=True),
     )
 
 
@@ -313,7 +318,7 @@ def _refiner(shape: Streams, repeat: int, rows: Extent) -> Block:
         gated("attention_out", "attention", width, rows),
         residual("attention_add", width, "middle", rows),
         norm("norm2", "middle", "mlp_in", width, rows=rows),
-        mlp("mlp_in", width, shape.inner, gated=False, bias=True, rows=rows, names=_MLP),
+        mlp("mlp_in", width, 4 * width, gated=False, bias=True, rows=rows, names=_MLP),
         gated("mlp_out", "attention", width, rows),
         residual("mlp_add", width, "output", rows),
         repeat=repeat,
