@@ -65,6 +65,7 @@ _IMAGE_TYPES = {
     "crossvit:build": ("crossvit",),
     "coat:build": ("coat",),
     "cmt:build": ("cmt",),
+    "volo:build": ("volo",),
     "two_towers:build": ("vision-text-dual-encoder",),
     "bridgetower:build": ("bridgetower",),
     "yolo:build": ("yolov5", "yolov8", "yolo11"),
