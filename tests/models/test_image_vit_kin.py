@@ -228,16 +228,29 @@ def test_more_cross_modal_layers_add_two_layers_and_two_norms_each(more: int) ->
     assert added == more * 2 * (cross + 2 * 64 + 64 * 64 + 64)
 
 
-@pytest.mark.parametrize("config", [PVT, PVT2, POOL], ids=["pvt", "pvt_v2", "poolformer"])
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"depths": [1, 1]},
-        {"depths": [10**9, 1, 1, 1]},
-        {"hidden_sizes": "64"},
-        {"hidden_sizes": [0, 1, 1, 1]},
-    ],
-)
+STAGED = [PVT, PVT2, POOL, PIT, CROSS, CMT, COAT]
+
+
+WRONG: list[dict[str, Any]] = [
+    {"depths": [1] * 7}, {"depths": [10**9, 1, 1, 1]}, {"num_channels": -1}, {"num_attention_heads": "64"},
+    {"num_attention_heads": [0, 1, 1, 1]},
+]  # fmt: skip
+REFUSED = [
+    (config, wrong)
+    for config in STAGED
+    for wrong in WRONG
+    if config is not POOL or "num_attention_heads" not in wrong
+]
+
+
+@pytest.mark.parametrize(("config", "wrong"), REFUSED)
 def test_a_config_of_wrong_shape_is_refused(config: dict[str, Any], wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         _build({**config, **wrong})
+
+
+@pytest.mark.parametrize("config", [*STAGED, MOBILE, CONVIT, DUAL, BRIDGE], ids=lambda it: it["model_type"])
+def test_an_image_of_more_than_the_largest_size_is_refused(config: dict[str, Any]) -> None:
+    own = {"vision_config": {**_TOWER, "image_size": 10**6}} if "vision_config" in config else {}
+    with pytest.raises(InputError):
+        _build({**config, "image_size": 10**6, **own})
