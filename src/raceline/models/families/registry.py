@@ -66,6 +66,7 @@ _IMAGE_TYPES = {
     "coat:build": ("coat",),
     "cmt:build": ("cmt",),
     "volo:build": ("volo",),
+    "visformer:build": ("visformer",),
     "two_towers:build": ("vision-text-dual-encoder",),
     "bridgetower:build": ("bridgetower",),
     "yolo:build": ("yolov5", "yolov8", "yolo11"),
