@@ -29,7 +29,7 @@ from raceline.models.families.images import (
 )
 from raceline.models.families.layers import elementwise
 from raceline.models.fields import Fields
-from raceline.models.graph import SAMPLE, Model, fixed
+from raceline.models.graph import SAMPLE, Model
 from raceline.present.errors import InputError
 
 # Of eight heads two look at windows of 3 x 3, three of 5 x 5 and three of 7 x 7.
@@ -134,7 +134,7 @@ def _attend(drawing: Drawing, given: Feature, stage: _Stage, tied: bool) -> Feat
         part = image._replace(channels=width)
         drawing.conv(part, width, window, groups=width, bias=True, tied=tied)
     drawing.multiply(image, image)
-    return attend(drawing, given, _HEADS, seen=fixed(stage.width // _HEADS))
+    return attend(drawing, given, _HEADS, factorised=True)
 
 
 def _draw_parallel(drawing: Drawing, outs: list[Feature], stages: list[_Stage], repeat: int) -> list[Feature]:

@@ -16,9 +16,9 @@ from raceline.models.families.drawn_layers import (
     with_tokens,
 )
 from raceline.models.families.images import classes_of, image_model, image_size_of, patches_of, pixels
-from raceline.models.families.layers import elementwise
+from raceline.models.families.layers import elementwise, linear, tensor
 from raceline.models.fields import Fields
-from raceline.models.graph import Model
+from raceline.models.graph import Model, fixed
 
 _DISTANCES = 3
 
@@ -67,9 +67,12 @@ def _layer(drawing: Drawing, given: Feature, fields: Fields, is_local: bool) -> 
 
     def mix(normed: Feature) -> Feature:
         if is_local:
-            # distances to each position, and a gate: little work beside the scores, once a batch
-            learned = (_DISTANCES + 1) * heads + heads
-            drawing.part(elementwise("distances", 0, heads, rows=normed.rows, parameters=learned))
+            pairs = fixed(normed.rows.fixed**2)
+            drawing.part(tensor("distances", _DISTANCES, pairs))
+            drawing.part(
+                linear("pos_proj", "distances", _DISTANCES, heads, rows=pairs, bias=True, quantisable=False)
+            )
+            drawing.part(elementwise("gates", 0, heads, rows=normed.rows, parameters=heads))
         copies = 2.0 if is_local else 1.0
         return attend(drawing, normed, heads, bias=bias, has_bias=is_local, score_copies=copies)
 

@@ -22,7 +22,7 @@ from raceline.models.families.layers import (
     mlp,
     tensor,
 )
-from raceline.models.graph import Attention, Extent, Matmul
+from raceline.models.graph import AnyOp, Attention, Extent, Matmul, fixed
 
 _NAMES = AttentionNames("query", "key", "value", "proj")
 _MLP = MlpNames("fc1", "fc2", "")
@@ -38,10 +38,11 @@ def attend(
     bias: bool = True,
     has_bias: bool = False,
     score_copies: float = 1.0,
+    factorised: bool = False,
     prefix: str = "attention",
 ) -> Feature:
     """Attention of `given` to itself, or to `memory`. `seen`: the positions that each one sees, where they
-    are fewer than those that have keys."""
+    are fewer than those that have keys. `factorised`: keys meet values first, over all positions."""
     shape = Heads(
         query=heads, kv=heads, dim=given.channels // heads, causal=False, rotary=False, has_bias=has_bias,
         score_upcast=False, score_copies=score_copies,
@@ -57,8 +58,22 @@ def attend(
             msgspec.structs.replace(op, kv_rows=seen) if isinstance(op, Attention) else op for op in part.ops
         ]
         part = part._replace(ops=tuple(ops))
+    if factorised:
+        part = part._replace(ops=tuple(new for op in part.ops for new in _factors(op)))
     drawing.part(part)
     return given._replace(name=f"{prefix}_out", kept=False)
+
+
+def _factors(op: AnyOp) -> tuple[AnyOp, ...]:
+    """q (k^T v) as two products: a square of a head's width, then one row of it for each query."""
+    if not isinstance(op, Attention):
+        return (op,)
+    square, positions = fixed(op.head_dim), max(1, int(op.rows.fixed))
+    summed = msgspec.structs.replace(
+        op, name=f"{op.name}_sum", rows=square, kv_rows=square, head_dim=positions, value_dim=0, keeps=(),
+        score_copies=0.0,
+    )  # fmt: skip
+    return summed, msgspec.structs.replace(op, kv_rows=square, value_dim=0)
 
 
 def feed_forward(
