@@ -153,6 +153,38 @@ def test_parameters_and_flops_equal_those_of_diffusers(name: str) -> None:
     assert count.flops(ours, BATCH) == pytest.approx(measured, rel=0.01)
 
 
+class _Trained(torch.nn.Module):
+    """A denoiser with its loss."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **batch: Any) -> Any:
+        out = self.model(**batch, return_dict=False)[0]
+        return torch.nn.functional.mse_loss(out.float(), torch.zeros_like(out, dtype=torch.float32))
+
+
+def _halved(key: str, value: Any) -> Any:
+    is_float = getattr(value, "dtype", None) == torch.float32 and not key.endswith("ids")
+    return value.to(torch.bfloat16) if is_float else value
+
+
+# Kandinsky keeps parts in fp32 by its loader, HiDream's experts train in another code path, and HunyuanVideo's
+# mask of N x N is kept by the CPU's kernel alone
+@pytest.mark.parametrize(
+    "name", [name for name in INSTANCES if name[:8] not in ("Kandinsk", "HiDreamI", "HunyuanV")]
+)
+def test_saved_bytes_are_near_those_that_autograd_keeps(name: str, record_property: Any) -> None:
+    theirs = _theirs({"_class_name": name, **INSTANCES[name]}).to(torch.bfloat16).train()
+    batch = {"timestep": torch.ones(BATCH), **BATCHES[name]()}
+    batch = {key: _halved(key, value) for key, value in batch.items()}
+    kept, shapes = text_measure.saved(_Trained(theirs), batch)
+    ours = count.saved_bytes(_ours(name), BATCH, precision="bf16")
+    record_property("error", ours / kept - 1)
+    assert ours == pytest.approx(kept, rel=0.14), shapes  # what ERNIE multiplies in fp32 isn't counted
+
+
 @pytest.mark.parametrize("name", BUNDLED)
 def test_bundled_denoisers_have_the_parameters_of_diffusers(name: str) -> None:
     config = names.find(name).config

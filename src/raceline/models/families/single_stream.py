@@ -270,7 +270,8 @@ def _over(layer: Block, keys: Extent) -> Block:
 
 
 def ernie_image(fields: Fields, places: int, tokens: int) -> list[Block]:
-    """ERNIE-Image: one modulation for all layers, without offsets of their own."""
+    """ERNIE-Image: one modulation for all layers, without offsets of their own; diffusers spreads it over all
+    positions, and each layer keeps scales and gates so in fp32."""
     width, heads = _whole(fields, "hidden_size", 3072), _whole(fields, "num_attention_heads", 24, 4096)
     shape = _Shape(
         width,
@@ -294,7 +295,7 @@ def ernie_image(fields: Fields, places: int, tokens: int) -> list[Block]:
         role="input",
         component=COMPONENT,
     )
-    factors = tensor("attention_factors", 0, SAMPLE)
+    factors = tensor("attention_factors", 4 * width, rows, "fp32", eager=True)
     out = size * _whole(fields, "out_channels", channels)
     last = _output(
         width, out, rows, modulation("out", width, 2), modulated("out", "last", "head_in", width, rows)
