@@ -101,3 +101,12 @@ def test_language_models_of_the_evidence_are_bundled_at_their_size(name: str, si
     model = registry.build_model(Fields(names.find(name).config))
     if name not in ROUGH:
         assert count.parameters(model) / 1e9 == pytest.approx(size_b, rel=0.035)
+
+
+@pytest.mark.skipif(not EVIDENCE.is_dir(), reason="the folder of evidence is missing")
+def test_every_model_of_the_evidence_is_bundled_and_has_parameters_and_work() -> None:
+    rows = list(csv.DictReader((EVIDENCE / "models.csv").read_text(encoding="utf-8").splitlines()))
+    models = {row["model"]: registry.build_model(Fields(names.find(row["model"]).config)) for row in rows}
+    assert len(models) > 250
+    idle = [name for name, model in models.items() if not (count.parameters(model) and count.flops(model))]
+    assert not idle
