@@ -2,8 +2,8 @@
 
 Fields: `stem_channels`, `patch_size`, `hidden_sizes`, `depths`, `num_attention_heads` and `mlp_ratios` for each
 stage, `post_layers` of class attention. The first stage looks out; the others are plain. As timm and MindCV
-build it: no biases of queries, keys and values, and a second classifier for the tokens beside the class token,
-which only token labelling trains (`has_token_classifier`).
+build it: no biases of queries, keys and values, and a second classifier on the tokens beside the class token, whose
+largest scores timm adds to those of the first (`has_token_classifier`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from raceline.models.families.images import (
 )
 from raceline.models.families.layers import Part, elementwise, join, linear, tensor
 from raceline.models.fields import Fields
-from raceline.models.graph import Convolution, Model, fixed
+from raceline.models.graph import SAMPLE, Convolution, Model, fixed
 from raceline.present.errors import InputError
 
 _WINDOW = 3
@@ -137,7 +137,7 @@ def _outlook(drawing: Drawing, given: Feature, heads: int) -> Feature:
     scores = taps**2 * heads
     # a window's weights times its values: `width` outputs for each of its places, no parameters
     mixed = Convolution(
-        name="outlook", rows=windows, k=taps**2, n=width, groups=width, input_elements=float(taps * width),
+        name="outlook", rows=windows.scaled(taps), k=taps, n=width, groups=width, input_elements=float(width),
         keeps=("outlook_weights", "outlook_values"), tied=True,
     )  # fmt: skip
     drawing.part(
@@ -176,8 +176,9 @@ def _draw_output(drawing: Drawing, x: Feature, classes: int, has_tokens: bool) -
     def output(given: Feature) -> Feature:
         normed = drawing.layer_norm(given)
         if has_tokens:
-            unused = (normed.channels + 1) * classes
-            drawing.part(elementwise("token_classifier", 0, 0, rows=fixed(0), parameters=unused))
+            others = normed._replace(size=(prod(normed.size) - 1,))
+            scores = drawing.linear(others, classes, name="token_classifier", quantisable=False)
+            drawing.part(elementwise("token_maximum", classes * scores.rows.fixed, classes, rows=SAMPLE))
         return drawing.classify(first_token(normed), classes)
 
     drawing.block("output", x, output, role="output")
