@@ -54,9 +54,13 @@ def show(result: Any, *, as_json: bool = False, view: View | Callable[[], View] 
     sys.stdout.write(terminal.render(shown, now.language, width=now.width_columns, colours=now.has_colours))
 
 
+# json.dumps would make one a line
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_circular=False)
+
+
 def show_line(result: Any) -> None:
     """Write `result` as one line of JSON Lines."""
-    sys.stdout.write(json.dumps(builtin(result), ensure_ascii=False, separators=(",", ":")) + "\n")
+    sys.stdout.write(_ENCODER.encode(builtin(result)) + "\n")
 
 
 def progress(item: Any) -> None:

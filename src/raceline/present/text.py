@@ -53,11 +53,17 @@ def content(item: Content | None, language: str = FALLBACK) -> str:
     return item
 
 
+# From this length on, looking a tuple up is quicker than turning it.
+_LONG = 8
+_PLAIN = frozenset((type(None), str, bool, int))
+
+
 def builtin(value: Any) -> Any:
     """A result as JSON-ready values; each Message becomes ``{id, params, text}`` with English text."""
-    if value is None or isinstance(value, (str, bool, int)):
+    kind = type(value)
+    if kind in _PLAIN:
         return value
-    if isinstance(value, float):
+    if kind is float:
         return value if math.isfinite(value) else None
     if isinstance(value, Message):
         return {"id": value.id, "params": builtin(value.params), "text": render(value)}
@@ -65,8 +71,28 @@ def builtin(value: Any) -> Any:
         return _struct(value)
     if isinstance(value, dict):
         return {str(key): builtin(item) for key, item in value.items()}
+    if kind is tuple and len(value) >= _LONG:
+        try:
+            return _shared(value)
+        except TypeError:  # something in it can't be hashed
+            pass
     if isinstance(value, (list, tuple)):
         return [builtin(item) for item in value]
+    return _other(value)
+
+
+@functools.lru_cache(maxsize=64)
+def _shared(value: tuple[Any, ...]) -> list[Any]:
+    """A long tuple that many results hold, such as the facts they stand on, turned once."""
+    return [builtin(item) for item in value]
+
+
+def _other(value: Any) -> Any:
+    """NumPy's numbers and arrays, and kinds derived from the plain ones."""
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, (str, int)):
+        return value
     return builtin(msgspec.to_builtins(value.tolist() if hasattr(value, "tolist") else value))
 
 
@@ -133,5 +159,6 @@ def _struct(value: msgspec.Struct) -> dict[str, Any]:
     config = value.__struct_config__
     data = {config.tag_field: config.tag} if config.tag_field else {}
     for name, encoded in _names(type(value)):
-        data[encoded] = builtin(getattr(value, name))
+        item = getattr(value, name)
+        data[encoded] = item if type(item) in _PLAIN else builtin(item)
     return data
