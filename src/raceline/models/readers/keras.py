@@ -7,7 +7,7 @@ again. Layer definitions: keras.io/api/layers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from raceline.models.fields import Fields
 from raceline.models.graph import Matmul, Model, fixed
 from raceline.models.readers import trace
 from raceline.models.readers.archives import read_members
+from raceline.models.readers.keras_sizes import Size, sizes_of
 from raceline.models.readers.tensors import Shape, checked_shape
 from raceline.models.readers.trace import Step, Value
 from raceline.present.documents import load_json
@@ -25,6 +26,10 @@ from raceline.present.errors import InputError
 DEFAULT_TOKENS = 128
 _CONTAINERS = ("Functional", "Sequential", "Model")
 _DEEPEST = 20
+# functions of keras.ops in a network: those that multiply matrices are named, as their sizes stand nowhere
+_OPERATIONS = ("keras.src.ops", "keras.ops")
+_PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "DepthwiseConv", "SeparableConv",
+             "ConvTranspose", "DotProductAttention")  # fmt: skip
 _PRECISIONS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "mixed_bfloat16": "bf16",
                "mixed_float16": "fp16"}  # fmt: skip
 
@@ -58,9 +63,10 @@ def _model(config: Any, path: Path, image_size: int | None) -> Model:
     shape = (entry.config.get("batch_shape") or entry.config.get("batch_input_shape") or []) if entry else []
     is_text = entry is not None and len(shape) == 2 and "int" in str(entry.config.get("dtype"))
     length = (shape[1] or DEFAULT_TOKENS) if is_text else None
-    steps = _steps(layers, length or DEFAULT_TOKENS, image_size)
+    sizes = sizes_of(config, image_size) if image_size and len(shape) == 4 and None in shape[1:3] else {}
+    steps = _steps(layers, length or DEFAULT_TOKENS, sizes)
     if length and shape[1] is None:
-        steps = trace.grow(steps, _steps(layers, 2 * length, image_size), (length, 2 * length))
+        steps = trace.grow(steps, _steps(layers, 2 * length, sizes), (length, 2 * length))
     weights = {name: size for step in steps for name, size in step.weights.items()}
     side = (shape[1] or image_size) if len(shape) == 4 else None
     notes = (
@@ -83,6 +89,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     built: dict[str, Any]
     uses: int
+    is_operation: bool = False
 
 
 def _layers(node: Any, path: str, depth: int = 0) -> Iterator[Layer]:
@@ -99,8 +106,9 @@ def _layers(node: Any, path: str, depth: int = 0) -> Iterator[Layer]:
         return
     uses = max(len(node.get("inbound_nodes") or ()), 1)
     yield Layer(
-        kind=kind, path=path[:300] or kind, config=config, built=node.get("build_config") or {}, uses=uses
-    )
+        kind=kind, path=path[:300] or kind, config=config, built=node.get("build_config") or {}, uses=uses,
+        is_operation=str(node.get("module", "")).startswith(_OPERATIONS),
+    )  # fmt: skip
 
 
 def _precision(layers: list[Layer]) -> str | None:
@@ -112,10 +120,10 @@ def _precision(layers: list[Layer]) -> str | None:
     return None
 
 
-def _steps(layers: list[Layer], tokens: int, image_size: int | None) -> list[Step]:
+def _steps(layers: list[Layer], tokens: int, sizes: Mapping[str, Size]) -> list[Step]:
     steps: list[Step] = []
     for layer in layers:
-        for step in _step(layer, tokens, image_size):
+        for step in _step(layer, tokens, sizes.get(layer.path)):
             rows = step.op.rows.scaled(layer.uses)
             op = msgspec.structs.replace(step.op, rows=rows)
             kept = step.kept or trace.input_of(op, f"{step.path}/{len(steps)}")
@@ -123,11 +131,12 @@ def _steps(layers: list[Layer], tokens: int, image_size: int | None) -> list[Ste
     return steps
 
 
-def _step(layer: Layer, tokens: int, image_size: int | None) -> list[Step]:
+def _step(layer: Layer, tokens: int, size: Size | None) -> list[Step]:
     if layer.kind in _WITHOUT_WORK:
         return []
-    rule = _RULES.get(layer.kind)
-    if rule is None and layer.kind not in _PLAIN:
+    rule = None if layer.is_operation else _RULES.get(layer.kind)
+    is_plain = layer.kind not in _PRODUCTS if layer.is_operation else layer.kind in _PLAIN
+    if rule is None and not is_plain:
         raise InputError("models.keras_layer", field="model", given=layer.kind[:60], layer=layer.path[:60])
     stated = layer.built.get("input_shape")
     if stated is None and "shapes_dict" in layer.built:
@@ -138,23 +147,24 @@ def _step(layer: Layer, tokens: int, image_size: int | None) -> list[Step]:
         return []
     if stated and isinstance(stated[0], list):
         stated = stated[0]
-    shape = _shape(stated, tokens, image_size)
+    shape = _shape(stated, tokens, size)
     if rule is not None:
         return rule(layer, Fields(layer.config, f"{layer.path}."), shape)
     value = Value(shape)
     return [trace.elementwise(layer.path, layer.kind.lower(), [value], value, 1)]
 
 
-def _shape(stated: Any, tokens: int, image_size: int | None) -> Shape:
-    """A built shape for one sample: an open dimension of a sequence takes the length, of an image the side."""
+def _shape(stated: Any, tokens: int, size: Size | None) -> Shape:
+    """A built shape for one sample: an open dimension of a sequence takes the length, of an image the size."""
     sizes = list(stated)
-    if len(sizes) == 4 and None in sizes[1:3] and image_size is None:
+    is_image = len(sizes) == 4
+    if is_image and None in sizes[1:3] and size is None:
         raise InputError("models.keras_open_size", field="image_size")
+    filling = (tokens, *size, tokens) if is_image and size is not None else (tokens,) * len(sizes)
     filled = [
-        1,
-        *(size if size is not None else image_size if len(sizes) == 4 else tokens for size in sizes[1:]),
+        given if given is not None else fill for given, fill in zip(sizes[1:], filling[1:], strict=False)
     ]
-    return checked_shape(filled, "input_shape")
+    return checked_shape([1, *filled], "input_shape")
 
 
 def _weighted(layer: Layer, op: Any, elements: int, suffix: str = "") -> Step:
@@ -262,7 +272,7 @@ def _recurrent(gates: int) -> Callable[[Layer, Fields, Shape], list[Step]]:
 
 def _attention(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
     """MultiHeadAttention and GroupedQueryAttention: four projections around softmax(q k) v."""
-    grouped = layer.kind == "GroupedQueryAttention"
+    grouped = layer.kind != "MultiHeadAttention"
     heads = fields.integer("num_query_heads" if grouped else "num_heads")
     kv_heads = fields.integer("num_key_value_heads") if grouped else heads
     size = fields.integer("head_dim" if grouped else "key_dim")
@@ -310,6 +320,39 @@ def _time_distributed(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
     ]
 
 
+def _wrapped(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
+    """A layer around one other, which has all its weights."""
+    inner = layer.config["layer"]
+    made = Layer(kind=inner["class_name"], path=layer.path, config=inner["config"],
+                 built={"input_shape": list(shape)}, uses=1)  # fmt: skip
+    return _step(made, 1, None)
+
+
+def _einsum(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
+    """EinsumDense: ``abc,cd->abd`` sums over what input and kernel share and the result lacks."""
+    left, _, result = fields.text("equation").partition("->")
+    given, _, kernel = left.partition(",")
+    made = [size if size is not None else -1 for size in _sizes(fields, "output_shape")]
+    lengths = dict(zip(result[1:], made, strict=True)) | dict(zip(given, shape, strict=True))
+    k = math.prod(lengths[label] for label in kernel if label not in result)
+    n = math.prod(lengths[label] for label in kernel if label in result)
+    rows = math.prod(size for label, size in lengths.items() if label not in kernel)
+    checked_shape([k, n], "kernel")
+    bias = math.prod(lengths[label] for label in fields.text("bias_axes", default="") or "")
+    op = Matmul(name="einsum", rows=fixed(rows), k=k, n=n, bias=bias == n and "bias_axes" in layer.config)
+    return [_weighted(layer, op, k * n + (bias if layer.config.get("bias_axes") else 0))]
+
+
+def _sizes(fields: Fields, name: str) -> list[int | None]:
+    value = fields.values.get(name)
+    return list(value) if isinstance(value, list) else [value]
+
+
+def _layer_scale(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
+    step = trace.elementwise(layer.path, "scale", [Value(shape)], Value(shape), 1)
+    return [msgspec.structs.replace(step, weights={layer.path: fields.integer("projection_dim")})]
+
+
 def _prelu(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
     shared = {at for at in (fields.values.get("shared_axes") or []) if isinstance(at, int)}
     size = math.prod(1 if at in shared else length for at, length in enumerate(shape) if at)
@@ -323,6 +366,7 @@ _RULES: dict[str, Callable[[Layer, Fields, Shape], list[Step]]] = {
     "SimpleRNN": _recurrent(1), "BatchNormalization": _normalisation("batch"), "PReLU": _prelu,
     "LayerNormalization": _normalisation("layer"), "GroupNormalization": _normalisation("group"),
     "RMSNormalization": _normalisation("rms"), "Bidirectional": _bidirectional, "TimeDistributed": _time_distributed,
+    "SpectralNormalization": _wrapped, "EinsumDense": _einsum, "LayerScale": _layer_scale,
 }  # fmt: skip
 for _dimensions in (1, 2, 3):
     _RULES[f"Conv{_dimensions}D"] = _convolution(_dimensions)
