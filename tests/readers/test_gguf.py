@@ -124,3 +124,17 @@ def test_hostile_headers_are_refused_at_once(tail: bytes) -> None:
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     with contextlib.suppress(InputError):
         gguf.parse(b"GGUF\3\0\0\0" + data, "x")
+
+
+SOUND = gguf_bytes(METADATA, shapes(), kind=12)
+
+
+@given(st.lists(st.tuples(st.integers(4, len(SOUND) - 1), st.integers(0, 255)), min_size=1, max_size=6))
+def test_a_sound_header_with_wrong_bytes_is_read_or_refused(changes: list[tuple[int, int]]) -> None:
+    data = bytearray(SOUND)
+    for at, byte in changes:
+        data[at] = byte
+    with contextlib.suppress(InputError):
+        header = gguf.parse(bytes(data), "x")
+        gguf.weight_format(header)
+        gguf.config_of(header)
