@@ -69,6 +69,18 @@ NETWORKS = {
     "huge": json.dumps({"class_name": "Sequential", "config": {"layers": [
         {"class_name": "Dense", "config": {"units": 10**30}, "build_config": {"input_shape": [None, -4]}}]}}).encode(),
 }  # fmt: skip
+_WRAPPED: dict[str, Any] = {"class_name": "Dense", "config": {"units": 4}}
+for _ in range(45):
+    _WRAPPED = {
+        "class_name": "Bidirectional",
+        "config": {"layer": _WRAPPED},
+        "build_config": {"input_shape": [1, 4]},
+    }
+for _name, _layers in (
+    ("wrapped", [_WRAPPED]),
+    ("layers", [{"class_name": "Flatten", "config": {}}] * 20_000),
+):
+    NETWORKS[_name] = json.dumps({"class_name": "Sequential", "config": {"layers": _layers}}).encode()
 
 
 def _zipped(data: bytes, kind: int = zipfile.ZIP_DEFLATED, repeat: int = 1) -> bytes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ from raceline.present.errors import InputError
 DEFAULT_TOKENS = 128
 _CONTAINERS = ("Functional", "Sequential", "Model")
 _DEEPEST = 20
+_MOST_WRAPPERS = 3
+_MOST_LAYERS = 5000
 # functions of keras.ops in a network: those that multiply matrices are named, as their sizes stand nowhere
 _OPERATIONS = ("keras.src.ops", "keras.ops")
 _PRODUCTS = ("Matmul", "Einsum", "Dot", "Tensordot", "Inner", "Outer", "Conv", "DepthwiseConv", "SeparableConv",
@@ -56,7 +59,9 @@ def read(reference: str, image_size: int | None = None) -> Model:
 
 
 def _model(config: Any, path: Path, image_size: int | None) -> Model:
-    layers = list(_layers(config, ""))
+    layers = list(islice(_layers(config, ""), _MOST_LAYERS + 1))
+    if len(layers) > _MOST_LAYERS:
+        raise InputError("present.too_many_nodes", limit=_MOST_LAYERS)
     if not layers:
         raise InputError("models.keras_without_config", given=path.name)
     entry = next((layer for layer in layers if layer.kind == "InputLayer"), None)
@@ -82,7 +87,8 @@ def _model(config: Any, path: Path, image_size: int | None) -> Model:
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
-    """One layer: its class, its settings, the shapes it was built for, and how often it is applied."""
+    """One layer: its class, its settings, the shapes it was built for, how often it is applied, and how many
+    wrappers stand around it."""
 
     kind: str
     path: str
@@ -90,6 +96,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     built: dict[str, Any]
     uses: int
     is_operation: bool = False
+    wrappers: int = 0
 
 
 def _layers(node: Any, path: str, depth: int = 0) -> Iterator[Layer]:
@@ -300,32 +307,30 @@ def _projection(layer: Layer, name: str, given: Shape, n: int, bias: bool) -> St
     return _weighted(layer, op, k * n + n * bias, f"/{name}")
 
 
-def _bidirectional(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
+def _inside(layer: Layer, shape: list[int], suffix: str = "") -> list[Step]:
+    """The steps of the layer that a wrapper holds, on this shape."""
+    if layer.wrappers >= _MOST_WRAPPERS:
+        raise InputError("present.too_deep", limit=_MOST_WRAPPERS)
     inner = layer.config["layer"]
-    steps = []
-    for side in ("forward", "backward"):
-        made = Layer(kind=inner["class_name"], path=f"{layer.path}.{side}", config=inner["config"],
-                     built={"input_shape": list(shape)}, uses=1)  # fmt: skip
-        steps += _step(made, 1, None)
-    return steps
+    made = Layer(kind=inner["class_name"], path=f"{layer.path}{suffix}", config=inner["config"],
+                 built={"input_shape": shape}, uses=1, wrappers=layer.wrappers + 1)  # fmt: skip
+    return _step(made, 1, None)
+
+
+def _bidirectional(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
+    return [*_inside(layer, list(shape), ".forward"), *_inside(layer, list(shape), ".backward")]
 
 
 def _time_distributed(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
-    inner = layer.config["layer"]
-    made = Layer(kind=inner["class_name"], path=layer.path, config=inner["config"],
-                 built={"input_shape": [1, *shape[2:]]}, uses=1)  # fmt: skip
     return [
         msgspec.structs.replace(step, op=msgspec.structs.replace(step.op, rows=step.op.rows.scaled(shape[1])))
-        for step in _step(made, 1, None)
+        for step in _inside(layer, [1, *shape[2:]])
     ]
 
 
 def _wrapped(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
     """A layer around one other, which has all its weights."""
-    inner = layer.config["layer"]
-    made = Layer(kind=inner["class_name"], path=layer.path, config=inner["config"],
-                 built={"input_shape": list(shape)}, uses=1)  # fmt: skip
-    return _step(made, 1, None)
+    return _inside(layer, list(shape))
 
 
 def _einsum(layer: Layer, fields: Fields, shape: Shape) -> list[Step]:
