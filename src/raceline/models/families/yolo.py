@@ -5,6 +5,7 @@ Layers as in the model files of ultralytics (cfg/models/v5/yolov5.yaml, v8/yolov
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import ceil, prod
 
@@ -67,7 +68,7 @@ def _version(kind: str) -> type[Network]:
     return Version5 if kind == "yolov5" else Version8
 
 
-class Network:
+class Network(ABC):
     """What both versions share: stages that halve the image, and a neck that goes up and down again."""
 
     depths: tuple[int, ...] = ()
@@ -79,13 +80,13 @@ class Network:
     def conv(self, x: Feature, channels: int, kernel: int = 1, stride: int = 1) -> Feature:
         return self.drawing.conv_norm_act(x, channels, kernel, stride, kind=ACT)
 
+    @abstractmethod
     def cells(self, x: Feature, channels: int, repeats: int, has_shortcut: bool) -> Feature:
         """The version's block of bottlenecks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def detect(self, levels: list[Feature], classes: int) -> Feature:
         """The version's heads and the loss."""
-        raise NotImplementedError
 
     def backbone(self, x: Feature) -> list[Feature]:
         """Features at strides 8, 16 and 32."""

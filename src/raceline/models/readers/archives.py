@@ -31,7 +31,11 @@ def read_members(path: Path, wanted: Callable[[str], bool], largest: int = LARGE
                         continue
                     if entry.compress_type not in _METHODS:
                         # LZMA takes as much memory for its dictionary as the file asks for
-                        raise NotImplementedError
+                        raise InputError(
+                            "models.archive_damaged",
+                            given=path.name,
+                            reason=f"compression {entry.compress_type}",
+                        )
                     if entry.file_size > left:
                         raise InputError("present.too_large", limit_mib=largest / 2**20)
                     with archive.open(entry) as member:
