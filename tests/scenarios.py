@@ -11,6 +11,7 @@ import numpy as np
 
 from raceline.catalog import load, resolve
 from raceline.estimate import constants
+from raceline.estimate.calibration import unscaled
 from raceline.estimate.devices import Device, Devices, arrange
 from raceline.estimate.hardware import Catalogue
 from raceline.estimate.op_time import Shapes
@@ -99,7 +100,7 @@ def shapes(seq_len: float, **other: float) -> Shapes:
         "new_tokens": seq_len,
     }
     columns = {name: value * ONE for name, value in {**values, **other}.items()}
-    return Shapes(device=np.zeros(1, dtype=np.int64), precision=np.full(1, 3), **columns)
+    return Shapes(device=np.zeros(1, dtype=np.int64), precision=np.full(1, 3), scale=unscaled(1), **columns)
 
 
 def close(left: float, right: float, within: float = 1e-9) -> bool:

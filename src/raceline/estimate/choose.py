@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from raceline.catalog import constraints, load
+from raceline.estimate.calibration import UNSCALED
 from raceline.estimate.conventions import bytes_per_element, convention, engine
 from raceline.estimate.devices import FORMATS, Device, peak_flops
 from raceline.estimate.scenario import Scenario, Setup, Workload
@@ -68,6 +69,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     lora_targets: tuple[str, ...] | None
     chosen: dict[str, Any]
     notes: tuple[Message, ...] = ()
+    scale: tuple[float, ...] = UNSCALED
 
     @property
     def count(self) -> int:
@@ -132,6 +134,7 @@ def choose(
         lora_targets=_targets(setup),
         chosen=picker.chosen,
         notes=notes,
+        scale=UNSCALED,
     )
 
 

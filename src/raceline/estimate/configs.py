@@ -30,6 +30,7 @@ class Layouts:
     `logit_bytes`: what the logits and the loss hold, per logit.
     `bucket`: copies of the gradients held for communication (DDP: 1).
     `keeps_gathered`: 1 where ZeRO-3 keeps frozen layers whole through the backward pass.
+    `scale`: K x KINDS, the calibration's factors.
     """
 
     device: Ints
@@ -58,6 +59,7 @@ class Layouts:
     casts_weights: Floats
     bucket: Floats
     keeps_gathered: Floats
+    scale: Floats
 
     def __len__(self) -> int:
         return len(self.device)

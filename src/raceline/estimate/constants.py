@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import msgspec
+
+from raceline.estimate.calibration import NONE, Calibration, of_constants
 
 NUMBER_CLASSES = ("32bit", "16bit", "8bit", "4bit")
 
@@ -26,6 +28,7 @@ class Efficiency:
     scalars: dict[str, float]
     matmul_sources: dict[tuple[str, str], str]
     scalar_sources: dict[str, str]
+    calibration: Calibration = NONE
 
     def __getattr__(self, name: str) -> float:
         try:
@@ -58,8 +61,10 @@ class Efficiency:
 @cache
 def load() -> Efficiency:
     """The constants that ship with this version."""
-    raw = files("raceline.estimate").joinpath("data/efficiency.json").read_bytes()
-    return parse(msgspec.json.decode(raw))
+    folder = files("raceline.estimate").joinpath("data")
+    physics = parse(msgspec.json.decode(folder.joinpath("efficiency.json").read_bytes()))
+    fitted = msgspec.json.decode(folder.joinpath("calibration.json").read_bytes())
+    return replace(physics, calibration=of_constants(fitted["constants"]))
 
 
 def parse(data: dict[str, Any]) -> Efficiency:

@@ -63,6 +63,16 @@ def convention(runtime: str) -> Convention:
     )
 
 
+@cache
+def known_runtime(runtime: str) -> str:
+    """The catalogue's id of a runtime, by its id or the framework in its name."""
+    known, name = load.runtimes(), runtime.lower()
+    first = name.split()[0] if name else name
+    if first in known:
+        return first
+    return next((target for part, target in _FAMILIES if part in name), DEFAULT_TRAINING)
+
+
 def _states(line: list[Runtime], precision: str) -> States:
     return cast(
         States, next((item.states[precision] for item in line if precision in item.states), DEFAULT_STATES)

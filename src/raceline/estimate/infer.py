@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from raceline.estimate.calibration import columns
 from raceline.estimate.choose import Choice, activation_bytes
 from raceline.estimate.conventions import bytes_per_element, engine
 from raceline.estimate.devices import FORMATS
@@ -49,6 +50,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         host_scale=_column(e.serving.host_scale for e in engines),
         all_at_once=_column(e.serving.batch_starts_together for e in engines),
         cache_growth=_column(e.serving.cache_growth for e in engines),
+        scale=columns(c.scale for c in choices),
     )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from raceline.estimate.calibration import KEPT, LOGITS, RESERVE, WORKING
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.layout import (
@@ -250,8 +251,9 @@ def _peak(
     kept += activations.input[of] * states.has_input[at]
     kept *= _in_flight(configs, layouts, states)
     kept += activations.output[of] * states.has_output[at]
-    logits = activations.logits[of] * (layouts.logit_bytes * states.has_output)[at]
-    working = activations.working[of, np.minimum(configs.recompute, 1)]
+    kept = kept * layouts.scale[at, KEPT]
+    logits = activations.logits[of] * (layouts.logit_bytes * states.has_output * layouts.scale[:, LOGITS])[at]
+    working = activations.working[of, np.minimum(configs.recompute, 1)] * layouts.scale[at, WORKING]
     gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
     carried = np.where(configs.accumulation > 1, gradients, states.buckets[at])
     forward = carried + kept + logits + gathered
@@ -263,7 +265,9 @@ def _peak(
     is_update = ~is_forward & (update > backward)
     dynamic = np.maximum(np.maximum(forward, backward), update)
     fixed = (states.weights + states.optimizer)[at]
-    reserved = _fixed_reserve(layouts, efficiency)[at] + dynamic * activations.slack
+    reserved = (
+        _fixed_reserve(layouts, efficiency)[at] + dynamic * activations.slack * layouts.scale[at, RESERVE]
+    )
     spare = efficiency.workspace_gib * GIB
     return Memory(
         total=fixed + dynamic + reserved + spare,
@@ -292,7 +296,7 @@ def _in_flight(configs: Configs, layouts: Layouts, states: StageStates) -> Float
 def _fixed_reserve(layouts: Layouts, efficiency: Efficiency) -> Floats:
     """The context and, with more than one device, communication buffers."""
     buffers = np.where(layouts.count > 1, efficiency.collective_buffers_gib * GIB, 0.0)
-    return np.asarray(efficiency.context_gib * GIB + buffers)
+    return np.asarray((efficiency.context_gib * GIB + buffers) * layouts.scale[:, RESERVE])
 
 
 def boundary_bytes(table: ModelTable, shapes: Shapes) -> Floats:

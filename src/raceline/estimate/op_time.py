@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.estimate.calibration import ATTENTION, CACHE, CONVOLUTION, MATMUL, TRAFFIC, WEIGHTS
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import GROUPS, OUTPUT, Columns, Floats, ModelTable
@@ -33,7 +34,7 @@ class Shapes:
     `new_targets`: positions of one sample that this pass computes, `seq_len` and `target_len` those
     that attention can look back to; `decoding`: 1 where the past is read from a cache; `fused`:
     kernels fuse elementwise work;
-    `flash`: no attention scores are kept."""
+    `flash`: no attention scores are kept; `scale`: U x KINDS, the calibration's factors."""
 
     device: Ints
     precision: Ints
@@ -54,6 +55,7 @@ class Shapes:
     weight_bytes: Floats
     plain_weight_bytes: Floats
     cache_bytes: Floats
+    scale: Floats
 
     def __len__(self) -> int:
         return len(self.device)
@@ -183,11 +185,13 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
         efficiency.grouped_convolution,
         np.where(ops["groups"] > 0, efficiency.convolution, 1.0),
     )
+    scale = shapes.scale
+    compute *= np.where(ops["groups"] > 0, scale[:, CONVOLUTION, None], scale[:, MATMUL, None])
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
-    memory = traffic * curve.per_byte
+    memory = traffic * curve.per_byte * scale[:, WEIGHTS, None]
     passes = ops["backward"] + ops["weight_gradient"]
     adapter = 2.0 * m * ops["adapter_rank"] * (n + k) * copies
-    compute = compute + adapter * curve.per_flop * efficiency.adapter
+    compute = compute + adapter * curve.per_flop * efficiency.adapter * scale[:, MATMUL, None]
     is_compute = compute >= memory
     forward_compute, forward_memory = np.where(is_compute, compute, 0.0), np.where(is_compute, 0.0, memory)
     adapter_flops = adapter * np.where(ops["adapter_rank"] > 0, 2.0, 0.0)
@@ -260,7 +264,7 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     flops = 2.0 * pairs * (ops["head_dim"] + ops["value_dim"])
     at = (shapes.device, shapes.precision)
     slowdown = np.where(shapes.flash > 0, devices.attention[shapes.device], efficiency.eager_attention)
-    compute = flops * (slowdown / devices.peak_flops[at])[:, None]
+    compute = flops * (slowdown * shapes.scale[:, ATTENTION] / devices.peak_flops[at])[:, None]
     cache_width = np.where(
         ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"])
     )
@@ -272,7 +276,8 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
         pairs * efficiency.score_passes * shapes.activation_bytes[:, None] * (1.0 - shapes.flash[:, None])
     )
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
-    forward = np.maximum(compute, cache_bytes * per_byte) + scores * per_byte
+    reading = cache_bytes * per_byte * shapes.scale[:, CACHE, None]
+    forward = np.maximum(compute, reading) + scores * per_byte * shapes.scale[:, TRAFFIC, None]
     element = shapes.activation_bytes[:, None]
     per_score = element * ops["score_copies"] + np.where(element < 4.0, 4.0 * ops["score_upcast"], 0.0)
     kept = shapes.batch[:, None] * per_sample * kv * heads * per_score * (1.0 - shapes.flash[:, None])
@@ -313,7 +318,9 @@ def _traffics(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effici
     cut = np.where(ops["split"] > 0, tp, np.where(sp > 0, tp, 1.0))
     moved = positions(ops.extents, shapes) * ops["elements"] * ops.count / cut
     scale = np.where(shapes.fused > 0, efficiency.fused_traffic, efficiency.eager_traffic)
-    per_byte = scale / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
+    per_byte = (
+        scale * shapes.scale[:, TRAFFIC] / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
+    )
     forward = moved * (shapes.activation_bytes * per_byte)[:, None]
     return _TrafficTimes(forward @ groups, (forward * ops["backward"] * 2.0) @ groups)
 

@@ -12,9 +12,11 @@ import numpy as np
 from raceline.catalog.prices import Price
 from raceline.estimate import constants, infer, train
 from raceline.estimate.basis import basis
+from raceline.estimate.calibration import Calibration, Keys, model_class, number_word
 from raceline.estimate.choose import Choice, choose
 from raceline.estimate.configs import RECOMPUTE
 from raceline.estimate.constants import Efficiency
+from raceline.estimate.conventions import bytes_per_element, known_runtime
 from raceline.estimate.devices import Device, Devices, arrange
 from raceline.estimate.hardware import Catalogue, device_for
 from raceline.estimate.layout import ModelTable, tabulate
@@ -44,15 +46,17 @@ def estimate_one(scenario: Scenario | Mapping[str, Any], catalogue: Catalogue, r
 
 def estimate_many(
     scenarios: Sequence[Scenario | Mapping[str, Any] | RacelineError], catalogue: Catalogue, read: Read,
-    efficiency: Efficiency | None = None,
+    efficiency: Efficiency | None = None, calibrations: Sequence[Calibration] | None = None,
 ) -> list[Outcome]:  # fmt: skip
-    """Estimates in the order of the scenarios; an error stands in the place of one that failed."""
+    """Estimates in the order of the scenarios; an error stands in the place of one that failed.
+    `calibrations`: one for each scenario, where they differ."""
     session = _Session(catalogue, read, efficiency or constants.load())
+    shared = session.efficiency.calibration
     outcomes: list[Outcome | None] = [None] * len(scenarios)
     groups: dict[tuple[Any, ...], list[tuple[int, Choice]]] = defaultdict(list)
     for index, scenario in enumerate(scenarios):
         try:
-            choice = session.choice(scenario)
+            choice = session.choice(scenario, calibrations[index] if calibrations else shared)
         except RacelineError as error:
             outcomes[index] = error
             continue
@@ -66,6 +70,22 @@ def estimate_many(
         for (index, _), outcome in zip(members, found, strict=True):
             outcomes[index] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def keys_of(choice: Choice, class_of_model: str) -> Keys:
+    """What decides which factors of the calibration a choice takes."""
+    accelerator = choice.device.accelerator
+    stored = bytes_per_element(choice.weight_precision or choice.precision)
+    return Keys(
+        task=choice.task,
+        model_class=class_of_model,
+        generation=accelerator.architecture or accelerator.vendor,
+        accelerator=accelerator.id,
+        runtime=known_runtime(choice.runtime),
+        numbers=number_word(choice.number_format, stored),
+        method=choice.method or "",
+        is_fused=choice.is_fused,
+    )
 
 
 def _table_key(choice: Choice) -> tuple[Any, ...]:
@@ -83,11 +103,14 @@ class _Session:
         self.catalogue, self.read, self.efficiency = catalogue, read, efficiency
         self.models: dict[tuple[str, int | None], Model | RacelineError] = {}
         self.parameters: dict[str, float] = {}
+        self.classes: dict[str, str] = {}
         self.facts: dict[tuple[Device, str], tuple[Fact, ...]] = {}
         self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
         self.prices: dict[Hardware, Price | None] = {}
 
-    def choice(self, scenario: Scenario | Mapping[str, Any] | RacelineError) -> Choice:
+    def choice(
+        self, scenario: Scenario | Mapping[str, Any] | RacelineError, calibration: Calibration
+    ) -> Choice:
         if isinstance(scenario, RacelineError):
             raise scenario
         whole = scenario if isinstance(scenario, Scenario) else parse(scenario)
@@ -98,7 +121,16 @@ class _Session:
             accelerator = self.devices[hardware][0].accelerator
             self.prices[hardware] = self.catalogue.price_hour_usd(hardware, accelerator)
         device, notes = self.devices[hardware]
-        return choose(whole, model, device, notes, self._parameters(whole.model, model))
+        choice = choose(whole, model, device, notes, self._parameters(whole.model, model))
+        if not calibration.by_scope:
+            return choice
+        return msgspec.structs.replace(choice, scale=calibration.scale(self._keys(choice)))
+
+    def _keys(self, choice: Choice) -> Keys:
+        reference = choice.scenario.model
+        if reference not in self.classes:
+            self.classes[reference] = model_class(choice.model)
+        return keys_of(choice, self.classes[reference])
 
     def _facts(self, choice: Choice) -> tuple[Fact, ...]:
         key = (choice.device, choice.number_format)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from raceline.estimate.calibration import COLLECTIVE, HOST, LOSS, UPDATE
 from raceline.estimate.collectives import group
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
@@ -64,10 +65,11 @@ def training_step(
     busy = compute + memory
     host = np.maximum(_host(configs, layouts, times, efficiency, fixed) - busy, 0.0)
     micro = busy + host
-    sent = _exposed_layers(configs, layouts, times, fixed, efficiency)
-    sent += _exposed_sharding(fixed.sharding[at], micro, efficiency)
+    scale = layouts.scale[at]
+    sent = _exposed_layers(configs, layouts, times, fixed, efficiency) * scale[:, COLLECTIVE]
+    sent += _exposed_sharding(fixed.sharding[at] * scale[:, COLLECTIVE], micro, efficiency)
     bubble = fixed.bubble_depth[at] * (micro + sent)
-    reduction = fixed.gradients[at]
+    reduction = fixed.gradients[at] * scale[:, COLLECTIVE]
     gradients = np.maximum(reduction * efficiency.exposed_gradients, reduction - backward)
     update, offload = fixed.update[at], fixed.offload[at]
     before_input = repeats * (micro + sent) + bubble + gradients + update + offload
@@ -124,7 +126,7 @@ def _loss(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Effic
     rows = shapes.batch * (extent[0] + extent[1] * shapes.seq_len + extent[2] * shapes.target_len)
     logits = rows / shapes.cp * table.classes / shapes.tp
     rate = devices.bandwidth_bytes_s[shapes.device] * efficiency.memory
-    return np.asarray(0.5 * logits * efficiency.vocabulary_bytes / rate)
+    return np.asarray(0.5 * logits * efficiency.vocabulary_bytes * shapes.scale[:, LOSS] / rate)
 
 
 def _host(
@@ -135,6 +137,7 @@ def _host(
     again = np.array([0.0, 0.5, 1.0])[configs.recompute] * times.launches_forward[:, BODY][configs.shape]
     launches += again * fixed.share[configs.layout]
     per_launch = np.where(layouts.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
+    per_launch = per_launch * layouts.scale[:, HOST]
     return np.asarray(launches * per_launch[configs.layout])
 
 
@@ -233,7 +236,7 @@ def _update(
     mine = sharded(whole_stage(table, table.trainable, layouts), layouts, 1)
     mine = mine + table.adapters.sum() * layer_share(table, layouts) / layouts.tp
     rate = devices.bandwidth_bytes_s[layouts.device]
-    on_device = mine * OPTIMIZER_BYTES * efficiency.optimizer / rate
+    on_device = mine * OPTIMIZER_BYTES * efficiency.optimizer * layouts.scale[:, UPDATE] / rate
     in_node = np.minimum(devices.per_node[layouts.device], layouts.count)
     on_host = mine * in_node * HOST_OPTIMIZER_BYTES / (efficiency.host_memory_gbs * 1e9)
     is_away = layouts.offload > 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.estimate.calibration import COLLECTIVE, HOST, RESERVE, WORKING
 from raceline.estimate.collectives import group
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
@@ -20,7 +21,8 @@ class Serving:
     """Arrays of N serving configurations. `concurrency`: sequences in flight on one replica;
     `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
     prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine
-    takes for itself (0: only what it needs); `replicas`: independent copies (data parallel)."""
+    takes for itself (0: only what it needs); `replicas`: independent copies (data parallel);
+    `scale`: N x KINDS, the calibration's factors."""
 
     device: Ints
     precision: Ints
@@ -44,6 +46,7 @@ class Serving:
     host_scale: Floats
     all_at_once: Floats
     cache_growth: Floats
+    scale: Floats
 
     def __len__(self) -> int:
         return len(self.device)
@@ -132,9 +135,10 @@ def serving_memory(
     per_sequence = cache_elements(table, length, serving.tp, other) * serving.cache_bytes * share
     one = cache_elements(table, length + 1.0, serving.tp, other) * serving.cache_bytes * share - per_sequence
     activations, logits = _working_set(table, serving, efficiency)
+    activations = activations * serving.scale[:, WORKING]
     buffers = np.where(serving.tp * serving.pp > 1, efficiency.collective_buffers_gib * GIB, 0.0)
     reserved = efficiency.context_gib * GIB + buffers + serving.engine_reserve_bytes
-    reserved = reserved + (activations + logits) * efficiency.allocator_slack
+    reserved = (reserved + (activations + logits) * efficiency.allocator_slack) * serving.scale[:, RESERVE]
     cache = np.where(serving.output_len > 0, per_sequence * serving.concurrency * serving.cache_growth, 0.0)
     limit = devices.memory_bytes[serving.device]
     share_of = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)
@@ -206,7 +210,7 @@ def _shapes(
         decoding=decoding, tp=serving.tp, cp=np.ones(len(serving)), ep=serving.ep,
         sequence_parallel=np.zeros(len(serving)), fused=serving.fused, flash=serving.flash,
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
-        plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes,
+        plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes, scale=serving.scale,
     )  # fmt: skip
 
 
@@ -276,13 +280,13 @@ def _pass_time(
     steps = np.where(serving.tp > 1, 4.0 * table.layers * tensor.latency_s * 0.5, 0.0)
     experts = group(devices, serving.device, serving.ep, np.ones(len(serving)), efficiency)
     routed = experts.all_to_all(times.routed_bytes.sum(axis=1))
-    communication = reduced + steps + routed
+    communication = (reduced + steps + routed) * serving.scale[:, COLLECTIVE]
     launch = np.where(serving.fused > 0, efficiency.launch_s, efficiency.eager_host_s)
     fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
     batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
-    host_total = times.launches_forward.sum(axis=1) * launch * serving.host_scale
-    host = np.maximum(host_total - compute - memory, 0.0) + (fixed + batch) * serving.host_scale * (
-        serving.output_len > 0
-    )
+    host_scale = serving.host_scale * serving.scale[:, HOST]
+    host_total = times.launches_forward.sum(axis=1) * launch * host_scale
+    host = np.maximum(host_total - compute - memory, 0.0)
+    host += (fixed + batch) * host_scale * (serving.output_len > 0)
     flops = times.flops_forward.sum(axis=1) / serving.pp
     return _PassTime(compute + memory + communication + host, compute, memory, communication, host, flops)

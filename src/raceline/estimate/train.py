@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from raceline.estimate.calibration import columns
 from raceline.estimate.choose import Choice, accumulation, activation_bytes, frozen_bytes
 from raceline.estimate.configs import OFFLOADS, RECOMPUTE, SCHEDULES, Configs, Layouts
 from raceline.estimate.constants import Efficiency
@@ -119,6 +120,7 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
         ),
         bucket=_column(c.zero_stage == 0 and c.dp > 1 for c in choices),
         keeps_gathered=_column(bool(c.scenario.setup.keeps_frozen_gathered) for c in choices),
+        scale=columns(c.scale for c in choices),
     )
 
 
@@ -148,6 +150,7 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
         weight_bytes=np.where(is_quantised, layouts.quantised_bytes, layouts.compute_bytes),
         plain_weight_bytes=layouts.compute_bytes,
         cache_bytes=element,
+        scale=layouts.scale,
     )
 
 

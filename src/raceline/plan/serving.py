@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.estimate.calibration import Calibration, model_class, number_word
 from raceline.estimate.choose import usual_engine
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, engine
@@ -23,6 +24,7 @@ from raceline.plan.candidates import COUNTS, Candidates, candidates, written
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
 from raceline.plan.risk import risks
+from raceline.plan.scales import scales
 from raceline.plan.wishes import between_nodes
 
 TENSOR = (1, 2, 4, 8)
@@ -99,7 +101,7 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
     if not found.pairs:
         return ServingSearch(wish=wish, options=(), candidates=found, evaluated=0)
     devices = arrange(found.devices, efficiency)
-    serving, weights = _space(request, wish, devices, table)
+    serving, weights = _space(request, wish, devices, table, efficiency.calibration)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         memory = serving_memory(table, serving, devices, efficiency)
         time = serving_time(table, serving, devices, efficiency)
@@ -125,7 +127,7 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
 
 
 def _space(
-    request: PlanRequest, wish: Wish, devices: Devices, table: ModelTable
+    request: PlanRequest, wish: Wish, devices: Devices, table: ModelTable, calibration: Calibration
 ) -> tuple[Serving, list[str]]:
     """Devices x tensor parallelism x weights x concurrency that can be."""
     is_processor = devices.items[0].accelerator.kind == "cpu"
@@ -154,16 +156,33 @@ def _space(
         values[is_allowed] for values in (device, tp, weight, concurrency, precision)
     )
     kind = devices.items[0].accelerator.kind
-    habits, ones = engine(request.runtime or usual_engine(request.model, kind)), np.ones(len(device))
+    runtime = request.runtime or usual_engine(request.model, kind)
+    habits, ones = engine(runtime), np.ones(len(device))
+    stored = [bytes_per_element(name) for name in weights]
+
+    def keys(code: int) -> tuple[str, str, bool]:
+        number_format, width = divmod(code, len(weights))
+        return runtime, number_word(FORMATS[number_format], stored[width]), habits.fused
+
+    scale = scales(
+        calibration,
+        devices,
+        device,
+        precision * len(weights) + weight,
+        keys,
+        "infer",
+        model_class(request.model),
+    )
     serving = Serving(
         device=device, precision=precision, tp=tp.astype(float), pp=ones, ep=ones, replicas=ones,
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
         max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
-        weight_bytes=np.array([bytes_per_element(name) for name in weights])[weight], plain_weight_bytes=2.0 * ones,
+        weight_bytes=np.array(stored)[weight], plain_weight_bytes=2.0 * ones,
         cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
         engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
         fused=float(habits.fused) * ones, flash=ones, host_scale=habits.serving.host_scale * ones,
         all_at_once=float(habits.serving.batch_starts_together) * ones, cache_growth=habits.serving.cache_growth * ones,
+        scale=scale,
     )  # fmt: skip
     return serving, [weights[index] for index in weight]
 

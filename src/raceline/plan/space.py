@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raceline.catalog import constraints, load
+from raceline.estimate.calibration import Calibration, model_class
 from raceline.estimate.choose import LOSS_CHUNKS, logit_bytes
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
@@ -22,6 +23,7 @@ from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import stage_states
 from raceline.estimate.op_time import Shapes
 from raceline.plan.request import Job
+from raceline.plan.scales import number_words, scales
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,7 +70,9 @@ class Limits:
 def build(table: ModelTable, job: Job, devices: Devices, limits: Limits, efficiency: Efficiency) -> Space:
     """All configurations of the job that its rules allow and whose states can fit."""
     grid = _layout_grid(table, job, devices, limits)
-    layouts, runtime, precision, runtimes = _layouts(table, job, devices, limits, grid)
+    layouts, runtime, precision, runtimes = _layouts(
+        table, job, devices, limits, grid, efficiency.calibration
+    )
     fits = _states_fit(table, layouts, devices, efficiency)
     pruned = int((~fits).sum())
     layouts, runtime, precision = layouts.take(fits), runtime[fits], precision[fits]
@@ -158,8 +162,9 @@ _OWN_RUNTIME = {"Google": 5, "AWS": 6}
 
 
 def _layouts(
-    table: ModelTable, job: Job, devices: Devices, limits: Limits, grid: dict[str, Ints]
-) -> tuple[Layouts, Ints, Ints, tuple[str, ...]]:
+    table: ModelTable, job: Job, devices: Devices, limits: Limits, grid: dict[str, Ints],
+    calibration: Calibration,
+) -> tuple[Layouts, Ints, Ints, tuple[str, ...]]:  # fmt: skip
     own = np.array([_OWN_RUNTIME.get(device.accelerator.vendor, 0) for device in devices.items])[
         grid["device"]
     ]
@@ -192,8 +197,27 @@ def _layouts(
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
         compute_bytes=compute, casts_weights=casts * (grid["zero"] < 3),
         bucket=((grid["zero"] == 0) & (grid["dp"] > 1)).astype(float), keeps_gathered=0.0 * ones,
+        scale=_scales(table, job, devices, limits, calibration, runtimes, grid["device"], codes),
     )  # fmt: skip
     return layouts, runtime, grid["precision"], runtimes
+
+
+def _scales(
+    table: ModelTable, job: Job, devices: Devices, limits: Limits, calibration: Calibration,
+    runtimes: tuple[str, ...], device: Ints, codes: Ints,
+) -> Floats:  # fmt: skip
+    """The calibration's factors of each layout; `codes`: runtime and precision."""
+    frozen = limits.weight_precision or ("nf4" if job.method == "qlora" else None)
+    words = number_words(
+        [number_format(name) for name in limits.precisions],
+        [bytes_per_element(frozen or name) for name in limits.precisions],
+    )
+
+    def keys(code: int) -> tuple[str, str, bool]:
+        runtime, precision = divmod(code, len(limits.precisions))
+        return runtimes[runtime], words[precision], convention(runtimes[runtime]).fused
+
+    return scales(calibration, devices, device, codes, keys, "train", model_class(table.model), job.method)
 
 
 def _runs(device: Device, runtime: str) -> bool:
@@ -254,13 +278,18 @@ def _cross(
     return shapes, configs, size.astype(np.float64), int((~keep).sum())
 
 
+def _same_rows(values: Floats) -> Ints:
+    """A code that rows with the same values share."""
+    return np.asarray(np.unique(values, axis=0, return_inverse=True)[1], dtype=np.int64).reshape(-1)
+
+
 def _shapes(
     job: Job, layouts: Layouts, precision: Ints, layout: Ints, size: Ints, limits: Limits
 ) -> tuple[Shapes, Ints]:
     """The distinct shapes among the configurations, and each configuration's index of its own."""
     parts = (
         layouts.device, precision, layouts.tp.astype(np.int64), layouts.cp.astype(np.int64),
-        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64),
+        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), _same_rows(layouts.scale),
         (layouts.compute_bytes * 16).astype(np.int64),
     )  # fmt: skip
     key = np.zeros(len(layouts), dtype=np.int64)
@@ -288,6 +317,6 @@ def _shapes(
         new_tokens=job.seq_len * ones, new_targets=job.target_len * ones, decoding=0.0 * ones, tp=source.tp,
         cp=source.cp, ep=source.ep, sequence_parallel=(source.tp > 1).astype(float), fused=source.fused, flash=ones,
         activation_bytes=elements[used], weight_bytes=quantised, plain_weight_bytes=source.compute_bytes,
-        cache_bytes=elements[used],
+        cache_bytes=elements[used], scale=source.scale,
     )  # fmt: skip
     return shapes, position[code]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
+from raceline.estimate.calibration import unscaled
 from raceline.estimate.configs import OFFLOADS, RECOMPUTE
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Device, arrange
@@ -100,7 +101,7 @@ def job_flops(table: ModelTable, job: Job, catalogue: Catalogue, efficiency: Eff
         seq_len=one * job.seq_len, target_len=one * job.target_len, new_fixed=one, new_tokens=one * job.seq_len,
         new_targets=one * job.target_len, decoding=0.0 * one, tp=one, cp=one, ep=one, sequence_parallel=0.0 * one,
         fused=one, flash=one, activation_bytes=2.0 * one, weight_bytes=2.0 * one, plain_weight_bytes=2.0 * one,
-        cache_bytes=2.0 * one,
+        cache_bytes=2.0 * one, scale=unscaled(1),
     )  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):
         times = time_ops(table, shape, devices, efficiency)
