@@ -48,18 +48,19 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def scopes(keys: Keys) -> tuple[str, ...]:
-    """The scopes that a run lies in, the widest first."""
+    """The scopes that a run lies in, the widest first, each as kind=name."""
     task, family = keys.task, f"{keys.task}/{keys.model_class}"
     found = [
-        task,
-        f"{task}/fused" if keys.is_fused else f"{task}/eager",
+        f"task={task}",
+        f"kernels={task}/{'fused' if keys.is_fused else 'eager'}",
         f"class={family}",
         f"generation={keys.generation}",
         f"numbers={keys.numbers}",
-        f"generation={keys.generation}/{keys.numbers}",
+        f"generation+numbers={keys.generation}/{keys.numbers}",
+        f"generation+class={keys.generation}/{family}",
         f"runtime={task}/{keys.runtime}",
-        f"runtime={family}/{keys.runtime}",
-        f"generation={keys.generation}/{task}/{keys.runtime}",
+        f"runtime+class={family}/{keys.runtime}",
+        f"generation+runtime={keys.generation}/{task}/{keys.runtime}",
         f"accelerator={keys.accelerator}",
     ]
     if keys.method in ("lora", "qlora", "full"):

@@ -249,10 +249,25 @@ def _cut_to_fit(most: int, weight_gib: float, device: Device) -> int:
     return fitting[0] if fitting else max(1, most)
 
 
+def _decoding(setup: Setup, count: int) -> tuple[Setup, int]:
+    """A disaggregated service's layout is its decode pool's; the pools together use all devices."""
+    if setup.decode is None:
+        return setup, count
+    pools = [pool for pool in (setup.prefill, setup.decode) if pool is not None]
+    if sum(pool.devices for pool in pools) != count:
+        devices = " + ".join(str(pool.devices) for pool in pools)
+        raise InputError("estimate.pools_mismatch", field="setup.decode", devices=devices, count=count)
+    pool = setup.decode
+    layout = msgspec.structs.replace(
+        setup, tp=pool.tp, pp=pool.pp, ep=pool.ep, dp=pool.workers * pool.attention_dp
+    )
+    return layout, pool.devices
+
+
 def _layout(
     scenario: Scenario, model: Model, picker: _Picker, is_training: bool, weight_gib: float, device: Device
 ) -> dict[str, int]:
-    setup, count = scenario.setup, scenario.hardware.count
+    setup, count = _decoding(scenario.setup, scenario.hardware.count)
     pp, cp, ep = setup.pp or 1, setup.cp or 1, setup.ep or 1
     tp = setup.tp or (
         1 if is_training else _cut_to_fit(count // (pp * cp * (setup.dp or 1)), weight_gib, device)

@@ -12,7 +12,7 @@ import numpy as np
 from raceline.catalog.prices import Price
 from raceline.estimate import constants, infer, train
 from raceline.estimate.basis import basis
-from raceline.estimate.calibration import Calibration, Keys, model_class, number_word
+from raceline.estimate.calibration import NONE, Calibration, Keys, model_class, number_word
 from raceline.estimate.choose import Choice, choose
 from raceline.estimate.configs import RECOMPUTE
 from raceline.estimate.constants import Efficiency
@@ -50,7 +50,7 @@ def estimate_many(
 ) -> list[Outcome]:  # fmt: skip
     """Estimates in the order of the scenarios; an error stands in the place of one that failed.
     `calibrations`: one for each scenario, where they differ."""
-    session = _Session(catalogue, read, efficiency or constants.load())
+    session = Session(catalogue, read, efficiency or constants.load())
     shared = session.efficiency.calibration
     outcomes: list[Outcome | None] = [None] * len(scenarios)
     groups: dict[tuple[Any, ...], list[tuple[int, Choice]]] = defaultdict(list)
@@ -60,7 +60,7 @@ def estimate_many(
         except RacelineError as error:
             outcomes[index] = error
             continue
-        groups[_table_key(choice)].append((index, choice))
+        groups[table_key(choice)].append((index, choice))
     for members in groups.values():
         choices = [choice for _, choice in members]
         try:
@@ -70,6 +70,19 @@ def estimate_many(
         for (index, _), outcome in zip(members, found, strict=True):
             outcomes[index] = outcome
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def table_of(choice: Choice) -> ModelTable:
+    """The model's ops as columns; raises InputError where adapters have nothing to adapt."""
+    setup, components = choice.scenario.setup, choice.scenario.workload.components
+    table = tabulate(choice.model, choice.method, setup.lora_rank, choice.lora_targets, components)
+    if choice.method in ("lora", "qlora") and not table.adapters.any():
+        raise InputError(
+            "estimate.no_targets",
+            field="setup.lora_targets",
+            given=", ".join(choice.lora_targets or ("all",)),
+        )
+    return table
 
 
 def keys_of(choice: Choice, class_of_model: str) -> Keys:
@@ -88,7 +101,8 @@ def keys_of(choice: Choice, class_of_model: str) -> Keys:
     )
 
 
-def _table_key(choice: Choice) -> tuple[Any, ...]:
+def table_key(choice: Choice) -> tuple[Any, ...]:
+    """What scenarios that are evaluated together have in common."""
     workload, setup = choice.scenario.workload, choice.scenario.setup
     return (
         choice.scenario.model, workload.image_size, workload.components, choice.task, choice.method,
@@ -96,7 +110,7 @@ def _table_key(choice: Choice) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-class _Session:
+class Session:
     """Models and devices seen so far, so that many scenarios read each once."""
 
     def __init__(self, catalogue: Catalogue, read: Read, efficiency: Efficiency) -> None:
@@ -109,8 +123,11 @@ class _Session:
         self.prices: dict[Hardware, Price | None] = {}
 
     def choice(
-        self, scenario: Scenario | Mapping[str, Any] | RacelineError, calibration: Calibration
+        self,
+        scenario: Scenario | Mapping[str, Any] | RacelineError,
+        calibration: Calibration = NONE,
     ) -> Choice:
+        """The scenario in full, with the calibration's factors; raises where it can't be estimated."""
         if isinstance(scenario, RacelineError):
             raise scenario
         whole = scenario if isinstance(scenario, Scenario) else parse(scenario)
@@ -124,9 +141,10 @@ class _Session:
         choice = choose(whole, model, device, notes, self._parameters(whole.model, model))
         if not calibration.by_scope:
             return choice
-        return msgspec.structs.replace(choice, scale=calibration.scale(self._keys(choice)))
+        return msgspec.structs.replace(choice, scale=calibration.scale(self.keys(choice)))
 
-    def _keys(self, choice: Choice) -> Keys:
+    def keys(self, choice: Choice) -> Keys:
+        """What decides which factors a choice takes."""
         reference = choice.scenario.model
         if reference not in self.classes:
             self.classes[reference] = model_class(choice.model)
@@ -157,17 +175,9 @@ class _Session:
         return model
 
     def evaluate(self, choices: list[Choice]) -> list[Estimate]:
+        """Estimates of scenarios that have a table in common."""
         first = choices[0]
-        table = tabulate(
-            first.model, first.method, first.scenario.setup.lora_rank, first.lora_targets,
-            first.scenario.workload.components,
-        )  # fmt: skip
-        if first.method in ("lora", "qlora") and not table.adapters.any():
-            raise InputError(
-                "estimate.no_targets",
-                field="setup.lora_targets",
-                given=", ".join(first.lora_targets or ("all",)),
-            )
+        table = table_of(first)
         index_of: dict[Device, int] = {}
         device_of = [index_of.setdefault(choice.device, len(index_of)) for choice in choices]
         devices = arrange(list(index_of), self.efficiency)

@@ -1,0 +1,1 @@
+"""How far estimates are from runs that others measured, and the constants fitted on them."""

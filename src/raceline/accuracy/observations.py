@@ -1,0 +1,110 @@
+"""Measured values beside what the physics says of them: the flat list that is fitted and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from raceline.accuracy.groups import family_of, group_of
+from raceline.estimate.calibration import KINDS, Keys
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.figures import METRICS, Prepared, prepare
+from raceline.estimate.hardware import Catalogue
+from raceline.estimate.run import Read
+from raceline.evidence.rows import Metric, Row
+from raceline.present.errors import RacelineError
+
+Floats = NDArray[np.float64]
+# Where a figure is a rate, a longer time makes it smaller.
+RATES = ("tokens_per_s_per_device", "samples_per_s_per_device")
+STEP = 0.05
+_EDGE = ("edge", "mobile", "phone")
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One measured value: `at` is the index of its scenario."""
+
+    row: Row
+    at: int
+    keys: Keys
+    metric: Metric
+    measured: float
+    group: str
+    family: str
+
+    @property
+    def label(self) -> str:
+        """What the folds are cut by, as text."""
+        return f"{self.row.id}:{self.metric}"
+
+
+@dataclass(frozen=True)
+class Observations:
+    """All measured values of some rows. `refused`: rows whose scenario can't be estimated."""
+
+    items: Sequence[Observation]
+    prepared: Prepared
+    refused: Mapping[str, RacelineError]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def _gather(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        at = np.array([item.at for item in self.items], dtype=np.int64)
+        column = np.array([_COLUMN[item.metric] for item in self.items], dtype=np.int64)
+        return at, column
+
+    @cached_property
+    def measured(self) -> Floats:
+        """The measured values."""
+        return np.array([item.measured for item in self.items])
+
+    @cached_property
+    def sign(self) -> Floats:
+        """-1 where the figure is a rate, 1 where it grows with what the factors scale."""
+        return np.array([-1.0 if item.metric in RATES else 1.0 for item in self.items])
+
+    def predicted(self, scale: Floats) -> Floats:
+        """Predictions under `scale` (scenarios x KINDS)."""
+        at, column = self._gather
+        return np.asarray(self.prepared.figures(scale)[at, column])
+
+    def sensitivity(self, scale: Floats) -> tuple[Floats, Floats]:
+        """Predictions, and d log(time or bytes) / d log(factor), observations x KINDS."""
+        base = self.predicted(scale)
+        slopes = np.zeros((len(self), len(KINDS)))
+        for kind in range(len(KINDS)):
+            changed = scale.copy()
+            changed[:, kind] *= np.exp(STEP)
+            slopes[:, kind] = self.sign * np.log(self.predicted(changed) / base) / STEP
+        return base, np.nan_to_num(slopes)
+
+
+_COLUMN = {name: METRICS.index(name) for name in METRICS if name != "limit_gib"}
+_COLUMN["memory_reserved_gib"] = METRICS.index("memory_device_gib")
+_COLUMN["fits"] = METRICS.index("memory_device_gib")
+
+
+def observe(rows: Sequence[Row], catalogue: Catalogue, read: Read, efficiency: Efficiency) -> Observations:
+    """The measured values of the rows that can be scored."""
+    usable = [row for row in rows if row.unscored is None and row.scenario is not None]
+    prepared = prepare([row.scenario or {} for row in usable], catalogue, read, efficiency)
+    items: list[Observation] = []
+    refused: dict[str, RacelineError] = {}
+    for at, row in enumerate(usable):
+        keys, choice = prepared.keys[at], prepared.choices[at]
+        if keys is None or choice is None or at in prepared.errors:
+            refused[row.id] = prepared.errors[at]
+            continue
+        is_edge = (choice.device.accelerator.tier or "") in _EDGE or choice.device.accelerator.kind == "npu"
+        family = family_of(row.model or choice.model.name)
+        for value in row.measured:
+            group = group_of(row, keys, value.metric, is_edge)
+            items.append(Observation(row, at, keys, value.metric, value.value, group, family))
+    return Observations(items, prepared, refused)

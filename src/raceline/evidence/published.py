@@ -1,0 +1,80 @@
+"""The published tables: read from what ships with this version, or from a user's own files."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import importlib
+import io
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from raceline.evidence.rows import Row
+from raceline.present.documents import load_yaml
+from raceline.present.errors import InputError
+
+# Most specific first: a table belongs to the first format whose columns it has.
+FORMATS = ("megatron_ci", "serving", "training_vision", "inference_vision", "training", "inference")
+LARGEST_FILE_BYTES = 64 * 1024 * 1024
+
+
+def tables() -> tuple[str, ...]:
+    """The names of the tables that ship."""
+    return (*FORMATS, "fit")
+
+
+@cache
+def rows(table: str) -> tuple[Row, ...]:
+    """All rows of a table that ships."""
+    suffix = "yaml" if table == "fit" else "csv"
+    packed = files("raceline.evidence").joinpath(f"data/{table}.{suffix}.gz").read_bytes()
+    text = gzip.decompress(packed).decode()
+    return tuple(_adapted(table, _records(text, table)))
+
+
+def read(path: str | Path) -> tuple[Row, ...]:
+    """The rows of a file in one of the formats; raises InputError where its columns fit none."""
+    path = Path(path)
+    try:
+        size = path.stat().st_size
+        if size > LARGEST_FILE_BYTES:
+            raise InputError(
+                "evidence.file_large", field="FILE", given=str(path), limit_mib=LARGEST_FILE_BYTES // 2**20
+            )
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("evidence.file_unread", field="FILE", given=str(path), reason=str(error)) from None
+    table = "fit" if path.suffix in (".yaml", ".yml") else _format_of(text, path)
+    return tuple(_adapted(table, _records(text, table)))
+
+
+def _format_of(text: str, path: Path) -> str:
+    header = set(next(csv.reader(io.StringIO(text)), []))
+    for name in FORMATS:
+        if header >= _adapter(name).COLUMNS:
+            return name
+    raise InputError(
+        "evidence.format_unknown",
+        field="FILE",
+        given=str(path),
+        known=", ".join(FORMATS),
+        columns=", ".join(sorted(header)[:12]),
+    )
+
+
+def _records(text: str, table: str) -> Iterable[Mapping[str, Any]]:
+    if table == "fit":
+        return list(load_yaml(text.encode()))
+    return csv.DictReader(io.StringIO(text))
+
+
+def _adapter(table: str) -> Any:
+    return importlib.import_module(f"raceline.evidence.adapters.{table}")
+
+
+def _adapted(table: str, records: Iterable[Mapping[str, Any]]) -> Iterable[Row]:
+    adapt = _adapter(table).adapt
+    return (adapt(record) for record in records)
