@@ -19,7 +19,8 @@ Precision = Literal[
 ]  # fmt: skip
 WeightPrecision = Literal[
     "fp32", "fp16", "bf16", "fp8", "int8", "nf4", "nf4-double", "int4", "awq-int4", "gptq-int4", "mxfp4",
-    "nvfp4", "mxfp8", "q2_k", "q3_k_m", "q4_0", "q4_k_m", "q5_k_s", "q5_k_m", "q6_k", "q8_0",
+    "nvfp4", "mxfp8", "q2_k", "q2_k_s", "q3_k_s", "q3_k_m", "q4_0", "q4_k_s", "q4_k_m", "q5_0", "q5_k_s",
+    "q5_k_m", "q6_k", "q8_0", "iq2_xxs", "iq2_xs", "iq2_m", "iq3_xxs", "iq3_s", "iq4_xs", "iq4_nl",
 ]  # fmt: skip
 KvPrecision = Literal["fp32", "fp16", "bf16", "fp8", "int8", "int4", "q8_0", "q4_0"]
 Optimizer = Literal[
