@@ -29,7 +29,7 @@ def test_the_own_hardware_of_the_page_is_planned_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "own.yaml"
-    file.write_text(blocks("docs/scenario.md", "yaml")[1])
+    file.write_text(blocks("docs/scenario.md", "yaml")[-1])
     assert run(["plan", "llama-3.1-8b", "--own", str(file), "--on", "4 x my-card"]) == 0
     assert "RTX 4090 48 GB" in capsys.readouterr().out
 

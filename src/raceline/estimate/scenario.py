@@ -78,13 +78,33 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     offer: str | None = None
 
 
+class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Like workers of a disaggregated service: `workers` of tp x pp x attention_dp devices each. `batch`:
+    sequences at once on one attention rank of a worker. Within a worker, expert_tp x ep = tp x attention_dp."""
+
+    workers: Count = 1
+    batch: Count | None = None
+    tp: Count = 1
+    pp: Count = 1
+    attention_dp: Count = 1
+    expert_tp: Count | None = None
+    ep: Count | None = None
+
+    @property
+    def devices(self) -> int:
+        """Devices of all workers."""
+        return self.workers * self.tp * self.pp * self.attention_dp
+
+
 class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How it is run. `micro_batch` is samples per data-parallel rank and forward pass,
     `global_batch` samples per optimizer step. `kv_memory_fraction`: the share of the device's
     memory that a serving engine may take. `loads_on_every_rank`: each process first holds the
     whole model in host memory; `optimizer_in_backward`: gradients are freed layer by layer;
     `keeps_frozen_gathered`: ZeRO-3 keeps frozen layers whole through the backward pass, as FSDP did
-    before https://github.com/pytorch/pytorch/pull/101982."""
+    before https://github.com/pytorch/pytorch/pull/101982. `expert_tp`: the tensor parallelism of experts,
+    where it is not tp. Serving: `attention_dp` groups of tp devices in one replica attend to sequences of
+    their own and share the experts; `prefill` and `decode` are the pools of a disaggregated service."""
 
     framework: str | None = None
     runtime: str | None = None
@@ -98,6 +118,10 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     pp: Count | None = None
     cp: Count | None = None
     ep: Count | None = None
+    expert_tp: Count | None = None
+    attention_dp: Count | None = None
+    prefill: Pool | None = None
+    decode: Pool | None = None
     sequence_parallel: bool | None = None
     schedule: Schedule | None = None
     virtual_stages: Count | None = None
@@ -202,6 +226,8 @@ _PARTS: dict[str, type[msgspec.Struct]] = {
     "workload": Workload,
     "hardware": Hardware,
     "setup": Setup,
+    "setup.prefill": Pool,
+    "setup.decode": Pool,
 }
 
 

@@ -89,7 +89,7 @@ def short(name: str) -> str:
     return name.rstrip("/").rpartition("/")[2]
 
 
-_SUFFIX = re.compile(r"(instruct|chat|base|hf|it|v\d\.\d|fp8|bf16|awq|gptq|int4|gguf|bnb4bit|\d{4})$")
+_SUFFIX = re.compile(r"(instruct|chat|base|hf|it|v\d\.\d|nvfp4|fp8|bf16|awq|gptq|int4|gguf|bnb4bit|\d{4})$")
 _PREFIX = re.compile(r"^(meta(?=llama)|timm|the)")
 
 

@@ -18,6 +18,7 @@ PREFIXES: dict[str, str] = {
     "hf:": "raceline.models.readers.hf:read_hub",
     "timm:": "raceline.models.readers.timm:read",
     "jax:": "raceline.models.readers.jax:read",
+    "megatron:": "raceline.models.readers.megatron:read",
 }
 SUFFIXES: dict[str, str] = {
     ".json": "raceline.models.readers.hf:read_config",
@@ -40,8 +41,9 @@ def read_model(reference: str, *, image_size: int | None = None) -> Model:
     """The model that a reference means.
 
     A bundled name (``llama-3.1-8b``), a ``config.json``, ``.safetensors``, ``.gguf``, ``.onnx``,
-    ``.keras`` or ``.pt2`` file, a model folder, ``hf:ORG/NAME``, ``timm:NAME``, or ``module:function``
-    (run, since it was named). Raises InputError where it can't be read.
+    ``.keras`` or ``.pt2`` file, a model folder, ``hf:ORG/NAME``, ``timm:NAME``,
+    ``megatron:{arguments}``, or ``module:function`` (run, since it was named).
+    Raises InputError where it can't be read.
     """
     if not reference or len(reference) > _LONGEST or "\0" in reference:
         raise InputError("models.reference_wrong", field="model", given=reference[:60])

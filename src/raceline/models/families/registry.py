@@ -28,6 +28,7 @@ _TEXT_TYPES = {
         "minimax_m2 dbrx deepseek dots1 glm4_moe hunyuan_v1_moe ernie4_5_moe"
     ),
     "mla:build": "deepseek_v2 deepseek_v3 deepseek_v32 kimi_k2 glm4_moe_lite",
+    "gated_delta:build": "qwen3_next qwen3_5_text qwen3_5_moe_text",
     "hybrid:build_mamba": "mamba mamba2 falcon_mamba",
     "hybrid:build": "jamba bamba granitemoehybrid nemotron_h falcon_h1 zamba zamba2",
     "encoder:build": (
