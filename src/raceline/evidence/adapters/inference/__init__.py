@@ -1,0 +1,172 @@
+"""Published inference measurements (``inference.csv``), one measured value a record.
+
+What the source leaves out is filled from ``data/inference_words.yaml`` and by the rules here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from raceline.evidence import exclusions
+from raceline.evidence.adapters.inference import measured, saturation
+from raceline.evidence.adapters.inference.reading import Reading, Unscored, plain_copy
+from raceline.evidence.adapters.inference.words import runtime_of, words
+from raceline.evidence.rows import Row
+
+COLUMNS = frozenset({"model", "accelerator", "precision", "metric", "value", "unit", "runtime", "batch"})
+SPECULATES = ("speculative", "eagle", "lookahead", "mtp")
+REUSES = ("prefix-caching", "prefix caching", "hicache", "radix", "enable-prefix", "kv-transfer")
+BITS = {"fp8": 8.0, "int8": 8.0, "nvfp4": 4.5, "fp32": 32.0}
+FOUR_BITS = 4.5
+SEVEN_SLICES = {40.0: "1g.5gb", 80.0: "1g.10gb"}
+
+
+def adapt(record: Mapping[str, str]) -> Row:
+    """One record as a row."""
+    known = {
+        "id": record.get("id", ""), "table": "inference", "source": record.get("source", ""),
+        "source_url": record.get("source_url", ""), "year": _year(record.get("year", "")),
+        "model": record["model"], "accelerator": record["accelerator"], "note": record.get("note", ""),
+        "framework": runtime_of(record.get("runtime", ""), record.get("framework", "")),
+    }  # fmt: skip
+    try:
+        if rule := exclusions.named(known["id"]) or _rule(record):
+            raise Unscored(rule)
+        reading = Reading(record)
+        scenario = _scenario(reading)
+        found = measured.measured(reading, scenario)
+    except Unscored as error:
+        return Row(**known, unscored=error.rule)
+    return Row(**known, scenario={"id": known["id"], **scenario}, measured=(found,),
+               assumed=tuple(reading.assumed))  # fmt: skip
+
+
+def _year(text: str) -> int | None:
+    return int(text) if text.isdigit() else None
+
+
+def _rule(record: Mapping[str, str]) -> str | None:
+    """Why the record says too little, whatever its model and device are."""
+    note = record.get("note", "").lower()
+    if not record["value"] and record.get("fits") != "no":
+        return "no_value"
+    if any(text in note for text in SPECULATES):
+        return "speculative_decoding"
+    if any(text in note for text in REUSES):
+        return "prefix_cache"
+    if "does not say whether tokens count" in note and "tokens" in record["metric"]:
+        return "unit_unclear"
+    if "1g" not in record.get("mig_profile", "") and "pods share" in note and record["concurrency"] != "1":
+        return "device_shared"
+    return None
+
+
+def _scenario(reading: Reading) -> dict[str, Any]:
+    formats = reading.formats()
+    layout = _layout(reading)
+    setup = {
+        "runtime": reading.runtime or None,
+        "precision": formats[0],
+        "weight_precision": formats[1],
+        "kv_precision": formats[2] or ("fp16" if reading.runtime == "llama.cpp" else None),
+        "compile": True if _is_compiled(reading) else None,
+        "attention": "eager" if _keeps_scores(reading) else None,
+        **layout,
+    }
+    build = _answers if reading.generates else _passes
+    return {
+        "model": reading.word.model,
+        "workload": plain_copy({"task": "infer", **build(reading, formats, layout)}),
+        "hardware": plain_copy(_hardware(reading)),
+        "setup": plain_copy(setup),
+    }
+
+
+def _is_compiled(reading: Reading) -> bool:
+    return any(text in reading.framework for text in ("torch.compile", " xla", "stable-fast"))
+
+
+def _keeps_scores(reading: Reading) -> bool:
+    """PyTorch and TensorFlow before fused attention (PyTorch 2.0, 2023) and without a kernel of their own."""
+    year = reading.record.get("year", "")
+    return reading.runtime in ("pytorch", "tensorflow", "mxnet") and bool(year) and year < "2023"
+
+
+def _hardware(reading: Reading) -> dict[str, Any]:
+    profile = reading.record.get("mig_profile") or None
+    if profile and "seven" in profile:
+        profile = SEVEN_SLICES.get(reading.accelerator.memory_gib or 0.0, "1g.10gb")
+    return {"accelerator": reading.record["accelerator"], "count": reading.count, "mig_profile": profile}
+
+
+def _layout(reading: Reading) -> dict[str, Any]:
+    tp, pp = reading.number("tp") or 1, reading.number("pp") or 1
+    if reading.runtime == "neuron":
+        tp = max(1, tp // reading.usual.workers)
+        if tp < reading.count and tp > 1:
+            reading.count = tp
+    elif tp > reading.count:
+        reading.assume("tp", reading.count)
+        tp = reading.count
+    if reading.count > 1 and tp == 1 and pp == 1 and _splits_layers(reading):
+        pp = reading.count
+        reading.assume("pp", pp)
+    if reading.count % (tp * pp):
+        raise Unscored("inconsistent")
+    reading.check_heads(tp)
+    is_spread = tp * pp > 1 or reading.count > 1
+    return {"tp": tp, "pp": pp, "dp": reading.count // (tp * pp)} if is_spread else {}
+
+
+def _splits_layers(reading: Reading) -> bool:
+    return reading.runtime in ("llama.cpp", "exllamav2") and reading.generates
+
+
+def _passes(reading: Reading, formats: Any, layout: dict[str, Any]) -> dict[str, Any]:
+    """Models that answer in one pass: a batch, each worker of a chip with its own."""
+    batch = reading.batch()
+    if reading.usual.workers > 1:
+        reading.assume("workers_per_chip", reading.usual.workers)
+        batch *= reading.usual.workers
+    part: dict[str, Any] = {"seq_len": reading.seq_len(), "image_size": reading.image_size()}
+    if reading.model.objective == "denoise" and ":" not in reading.word.model:
+        part["components"] = ["unet", "transformer"]
+        batch *= _halves(reading)
+    elif ":" in reading.word.model and "unet" in reading.word.model:
+        batch *= reading.usual.guidance
+    return {**part, "concurrency": batch}
+
+
+def _halves(reading: Reading) -> int:
+    """Guidance computes an image twice: with the prompt and without. Distilled models don't."""
+    if "flux" in reading.word.model or "cogvideo" in reading.word.model:
+        return 1
+    if reading.usual.guidance > 1:
+        reading.assume("guidance", "both halves in one batch")
+    return reading.usual.guidance
+
+
+def _answers(reading: Reading, formats: Any, layout: dict[str, Any]) -> dict[str, Any]:
+    if reading.is_forward_only:
+        return {"input_len": reading.number("seq_len"), "output_len": 1, "concurrency": reading.batch()}
+    input_len, output_len = reading.lengths()
+    replicas = layout.get("dp", 1)
+    stated = reading.number("concurrency") or reading.number("batch")
+    if stated is not None:
+        concurrency = max(1, -(-stated // replicas))
+    elif reading.is_saturated:
+        concurrency = _saturated(reading, formats, layout, input_len + output_len)
+        reading.assume("concurrency", concurrency)
+    else:
+        raise Unscored("batch_unknown")
+    return {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
+
+
+def _saturated(reading: Reading, formats: Any, layout: dict[str, Any], length: int) -> int:
+    stored = formats[1] or reading.model.weight_format or formats[0] or "bf16"
+    bits = BITS.get(stored, FOUR_BITS if "4" in stored else 16.0)
+    cache = 1.0 if formats[2] == "fp8" else 2.0
+    devices = layout.get("tp", 1) * layout.get("pp", 1)
+    most = saturation.most_of(reading.runtime, words().most_sequences)
+    return saturation.sequences(reading.model, reading.accelerator, devices, bits, cache, length, most)

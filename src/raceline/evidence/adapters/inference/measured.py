@@ -1,0 +1,119 @@
+"""The measured value of a record in the unit of a `Row`'s metric."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raceline.evidence.adapters.inference.reading import Reading, Unscored
+from raceline.evidence.rows import Measured, Metric
+
+COUNTS_PROMPT = (
+    "counts prompt plus generated",
+    "(prompt + generated tokens)",
+    "counts input and output tokens",
+)
+PER_DEVICE_UNITS = ("tokens/s per GPU", "tokens/s per chip")
+SLICES = 7
+
+
+def measured(reading: Reading, scenario: dict[str, Any]) -> Measured:
+    """The record's value. Rates are per device of the scenario, latencies of a batch or an answer."""
+    if reading.record.get("fits") == "no":
+        return Measured("fits", 0.0)
+    value = float(reading.record["value"])
+    if value <= 0:
+        raise Unscored("no_value")
+    workload = scenario["workload"]
+    if reading.is_forward_only:
+        return _segment(reading, value, workload)
+    build = _answered if reading.generates else _passed
+    return build(reading, value, workload)
+
+
+def _segment(reading: Reading, value: float, workload: dict[str, Any]) -> Measured:
+    if reading.record["metric"] == "throughput_tokens_per_s":
+        value = workload["concurrency"] * workload["input_len"] / value * 1000.0
+    return Measured("ttft_ms", value)
+
+
+def _answered(reading: Reading, value: float, workload: dict[str, Any]) -> Measured:
+    metric, unit = reading.record["metric"], reading.record["unit"]
+    batch = reading.number("batch") or reading.number("concurrency") or 1
+    both = workload["input_len"] + workload["output_len"]
+    counts_prompt = any(text in reading.note for text in COUNTS_PROMPT)
+    if metric in ("latency_ms", "p99_latency_ms"):
+        return _answer(reading, value)
+    if metric == "ttft_ms":
+        return _first_token(reading, value)
+    if metric == "tpot_ms":
+        return Measured("answer_ms", value * both) if counts_prompt else Measured("tpot_ms", value)
+    if metric == "decode_tokens_per_s":
+        return Measured("tpot_ms", batch * 1000.0 / value)
+    if metric == "prefill_tokens_per_s":
+        if reading.depth:
+            raise Unscored("prefill_at_depth")
+        return Measured("ttft_ms", workload["input_len"] * 1000.0 / value)
+    if metric == "throughput_samples_per_s":
+        value *= workload["output_len"]
+    elif counts_prompt:
+        return Measured("answer_ms", batch * both * 1000.0 / value)
+    return Measured("tokens_per_s_per_device", value / (1 if unit in PER_DEVICE_UNITS else _devices(reading)))
+
+
+def _devices(reading: Reading) -> int:
+    return reading.number("count") or 1
+
+
+def _answer(reading: Reading, value: float) -> Measured:
+    if reading.record["metric"] == "p99_latency_ms":
+        reading.assume("p99", "mean")
+    is_token = "time to generate the next token" in reading.note
+    return Measured("tpot_ms" if is_token else "answer_ms", value)
+
+
+def _first_token(reading: Reading, value: float) -> Measured:
+    if reading.is_saturated:
+        raise Unscored("queueing")
+    return Measured("ttft_ms", value)
+
+
+def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measured:
+    metric, unit, usual = reading.record["metric"], reading.record["unit"], reading.usual
+    if (reading.number("concurrency") or 1) > 1:
+        raise Unscored("queueing")
+    steps = _steps(reading)
+    if unit == "denoising steps/s":
+        return Measured("batch_ms", 1000.0 / value)
+    if metric == "throughput_samples_per_s":
+        if "sum over the seven" in reading.note:
+            value /= SLICES
+        return _rate("samples_per_s_per_device", value * steps * _halved(workload, reading), reading)
+    if metric not in ("latency_ms", "p99_latency_ms"):
+        raise Unscored("metric_unknown")
+    if metric == "p99_latency_ms":
+        reading.assume("p99", "mean")
+    if unit == "ms per image":
+        value *= workload["concurrency"]
+    return Measured("batch_ms", value / steps)
+
+
+def _halved(workload: dict[str, Any], reading: Reading) -> int:
+    """Passes of the denoiser count guidance's second half as a sample."""
+    is_guided = "components" in workload and reading.usual.guidance > 1
+    return reading.usual.guidance if is_guided else 1
+
+
+def _steps(reading: Reading) -> int:
+    """Denoising steps in one figure: the estimate is of one pass of the denoiser."""
+    if reading.model.objective != "denoise" or ":" in reading.word.model:
+        return 1
+    if reading.record["unit"] == "denoising steps/s":
+        return 1
+    if reading.usual.steps is None or "steps and size not beside" in reading.note:
+        raise Unscored("steps_unknown")
+    reading.assume("steps", reading.usual.steps)
+    return reading.usual.steps
+
+
+def _rate(metric: Metric, value: float, reading: Reading) -> Measured:
+    return Measured(metric, value / _devices(reading))

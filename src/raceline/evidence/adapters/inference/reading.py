@@ -1,0 +1,243 @@
+"""One record of an inference table with what its source leaves out, each gap noted as assumed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cache
+
+
+from raceline.catalog import resolve
+from raceline.catalog.types import Accelerator
+from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, words
+from raceline.models import read
+from raceline.models.graph import Attention, Model
+from raceline.present.errors import InputError
+
+_MEANS = re.compile(r"mean prompt (\d+) and output (\d+) tokens")
+_OUTPUT = re.compile(r"mean output (\d+) tokens")
+_DEPTH = re.compile(r"at depth (\d+)")
+_RATES = {
+    "fp32": "fp32_tflops", "tf32": "tf32_tflops", "fp16": "fp16_dense_tflops", "bf16": "bf16_dense_tflops",
+    "fp8": "fp8_dense_tflops", "int8": "int8_dense_tops", "nvfp4": "fp4_dense_tflops",
+}  # fmt: skip
+_INSTEAD = {"nvfp4": "fp8", "fp8": "bf16", "int8": "fp16", "bf16": "fp16", "fp16": "bf16", "tf32": "fp32"}
+QUEUEING = ("requests queue", "1000/s")
+
+
+class Unscored(Exception):
+    """The row can't be scored, by the rule that it names."""
+
+    def __init__(self, rule: str) -> None:
+        super().__init__(rule)
+        self.rule = rule
+
+
+class Reading:
+    """A record's cells as numbers and words. `assumed` grows with what had to be filled in."""
+
+    def __init__(self, record: Mapping[str, str]) -> None:
+        self.record = record
+        self.note = record.get("note", "")
+        self.source = record.get("source", "")
+        self.usual = words().sources.get(self.source, Usual())
+        self.assumed: list[str] = []
+        self.runtime = runtime_of(record.get("runtime", ""), record.get("framework", ""))
+        self.framework = record.get("framework", "").lower()
+        self.word = self._model_word()
+        self.model = self._model()
+        self.accelerator = self._accelerator()
+        self.count = self.number("count") or 1
+
+    def number(self, name: str) -> int | None:
+        """A cell as a whole number; None where it is empty or zero."""
+        text = self.record.get(name, "")
+        return (int(float(text)) or None) if text.replace(".", "", 1).isdigit() else None
+
+    def assume(self, name: str, value: object) -> None:
+        """Note a setting that the source leaves out."""
+        if (line := f"{name}={value}") not in self.assumed:
+            self.assumed.append(line)
+
+    @property
+    def generates(self) -> bool:
+        """Whether the model answers token by token."""
+        return self.model.objective in ("causal", "seq2seq")
+
+    @property
+    def is_forward_only(self) -> bool:
+        """A language model that reads a segment and writes nothing (Transformer-XL's evaluation)."""
+        return self.model.objective == "causal" and "transformer-xl" in self.record["model"]
+
+    @property
+    def is_saturated(self) -> bool:
+        """Whether more requests wait than run."""
+        named = any(text in self.note for text in QUEUEING) or "maximum load" in self.note
+        return named or "mlperf" in self.source
+
+    @property
+    def depth(self) -> int:
+        """Tokens that stand in the cache before llama-bench starts to count."""
+        found = _DEPTH.search(self.note)
+        return int(found.group(1)) if found else 0
+
+    def _model_word(self) -> ModelWord:
+        name = self.record["model"].partition("@")[0]
+        known = words().models.get(name)
+        if known is None:
+            return ModelWord(name)
+        self.assume("model", known.model)
+        return known
+
+    def _model(self) -> Model:
+        try:
+            return _read(self.word.model)
+        except InputError:
+            raise Unscored("model_unknown") from None
+
+    def _accelerator(self) -> Accelerator:
+        try:
+            found = _resolve(self.record["accelerator"])
+        except InputError:
+            raise Unscored("device_unknown") from None
+        if found.memory_bw_gbs is None:
+            raise Unscored("device_unknown")
+        return found
+
+    def lengths(self) -> tuple[int, int]:
+        """Tokens of the prompt and of the answer."""
+        given, asked = self.number("input_len"), self.number("output_len")
+        if found := _MEANS.search(self.note):
+            return max(1, int(found.group(1))), max(1, int(found.group(2)))
+        if found := _OUTPUT.search(self.note):
+            asked = int(found.group(1))
+        if given is None and asked is None and (varying := self._varying()):
+            self.assume("input_len", varying[0])
+            self.assume("output_len", varying[1])
+            return varying
+        if given is None and self.record.get("input_len") != "0":
+            given = self.usual.input_len or self.number("seq_len")
+            self.assume("input_len", given or 1)
+        if asked is None and self.record.get("output_len") != "0" and self.usual.output_len:
+            asked = self.usual.output_len
+            self.assume("output_len", asked)
+        return max(given or 1, self.depth), asked or 1
+
+    def _varying(self) -> tuple[int, int] | None:
+        by_model = words().lengths.get(self.source.partition("-")[0], {})
+        if self.record["model"] in by_model:
+            return by_model[self.record["model"]]
+        is_chat = "ShareGPT" in self.note or "request throughput benchmark" in self.note
+        return words().sharegpt if is_chat else None
+
+    def seq_len(self) -> int | None:
+        """Length of an encoder's input; None for images."""
+        if self.model.unit != "token":
+            return None
+        if stated := self.number("seq_len"):
+            if "mean length is half" in self.note:
+                return max(1, stated // 2)
+            return stated
+        found = self.word.seq_len or self.usual.seq_len
+        if found is None:
+            raise Unscored("length_unknown")
+        self.assume("seq_len", found)
+        return found
+
+    def image_size(self) -> int | None:
+        """Side in pixels where the record or its model's word has one."""
+        stated = self.number("image_size") or self.word.size
+        if stated is None and "x" in self.record.get("image_size", ""):
+            self.assume("image_size", self.model.image_size)
+        return stated if self.model.image_size and self.model.objective != "rank" else None
+
+    def batch(self) -> int:
+        """Samples of one pass, for models that answer in one."""
+        stated = self.number("batch") or self.usual.batch
+        if stated is None:
+            stated = self._free_batch()
+            self.assume("batch", stated)
+        elif self.number("batch") is None:
+            self.assume("batch", stated)
+        return stated
+
+    def _free_batch(self) -> int:
+        free = words().free_batches
+        if self.accelerator.kind == "cpu":
+            return free["cpu"]
+        if self.model.objective in ("denoise", "rank"):
+            return free[self.model.objective]
+        if self.model.unit == "token":
+            return free["text"]
+        if "3d" in self.record["model"]:
+            return free["volume"]
+        return free["large" if (self.image_size() or self.model.image_size or 0) > 600 else "image"]
+
+    def formats(self) -> Format:
+        """Formats of arithmetic, weights and cache, as the device can have them."""
+        word = self.record.get("precision", "") or self._usual_precision()
+        if not word:
+            return (None, None, None)
+        if "spars" in word or word == "autoquant":
+            raise Unscored("compression_unstated")
+        if word not in words().precisions:
+            raise Unscored("precision_unknown")
+        wanted, weight, cache = words().precisions[word]
+        return self._native(wanted), weight, cache
+
+    def _usual_precision(self) -> str:
+        word = self.usual.precision
+        if self.accelerator.kind == "cpu" and "ultralytics" in self.source:
+            word = "fp32"
+        if word is None and "mlperf" in self.source:
+            word = self._mlperf_precision()
+        if word:
+            self.assume("precision", word)
+        return word or ""
+
+    def _mlperf_precision(self) -> str:
+        """The lowest format that the benchmark allows and the device has: FP4 and FP8 for language models
+        and diffusion, INT8 for the others."""
+        if self.accelerator.kind == "cpu":
+            return "bf16"
+        if not self.generates and self.model.objective != "denoise":
+            return "int8" if self.accelerator.int8_dense_tops else "fp16"
+        if self.accelerator.fp4_dense_tflops and self.generates and "mixtral" not in self.record["model"]:
+            return "fp4"
+        return "fp8" if self.accelerator.fp8_dense_tflops else "fp16"
+
+    def _native(self, wanted: str | None) -> str | None:
+        """The format itself, or the next that the device has a rate for."""
+        name, first = wanted, wanted
+        for _ in range(4):
+            if name is None or self._has_rate(name.removesuffix("-mixed")):
+                break
+            name = _INSTEAD.get(name.removesuffix("-mixed"))
+            name = None if name == first else name
+        if name != wanted:
+            self.assume("precision", name or "the device's own")
+        return name
+
+    def _has_rate(self, name: str) -> bool:
+        return bool(getattr(self.accelerator, _RATES[name], None))
+
+    def check_heads(self, tp: int) -> None:
+        """Engines pad or copy heads that tensor parallelism doesn't divide; estimate refuses them."""
+        heads = {op.heads for block in self.model.blocks for op in block.ops if isinstance(op, Attention)}
+        if tp > 1 and any(number % tp for number in heads):
+            raise Unscored("heads_padded")
+
+
+@cache
+def _read(name: str) -> Model:
+    return read.read_model(name)
+
+
+@cache
+def _resolve(name: str) -> Accelerator:
+    return resolve.accelerator_or_processor(name).accelerator
+
+
+def plain_copy(scenario: dict[str, object]) -> dict[str, object]:
+    """A part of a scenario without what is left open."""
+    return {name: value for name, value in scenario.items() if value is not None}
