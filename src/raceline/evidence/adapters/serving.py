@@ -1,0 +1,190 @@
+"""Language models served (``serving.csv``): time to the first token and per output token at one concurrency.
+
+How the columns relate, as read from the rows: `concurrency` counts the whole service's sequences, and
+batch x attention_dp (with pools: x decode workers) is that number. A worker has tp x pp x attention_dp devices, over
+which experts are spread moe_tp x moe_ep. Three groups of rows print something else:
+
+- Where an engine was started with both tensor and expert parallelism, one table multiplied the two: 8 devices under
+  ``tp8_ep8`` are printed as tp 64 with moe 8 x 8, and by vLLM as tp 8 x attention_dp 8. The id keeps the engine's words.
+- Numbers such as tp 36 are the devices of a service of several workers; how they were split isn't printed.
+- Pools without a number of workers print neither attention_dp nor the experts of the decode pool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from raceline.evidence import exclusions
+from raceline.evidence.rows import Measured, Metric, Row
+
+COLUMNS = frozenset(
+    {"id", "engine", "engine_version", "mode", "input_len", "output_len", "concurrency", "moe_tp", "ttft_ms", "tpot_ms"}
+)
+TABLE = "serving"
+SOURCE = "aiconfigurator silicon sample"
+SOURCE_URL = "https://github.com/ai-dynamo/aiconfigurator"
+ENGINES = {"trtllm": "tensorrt-llm", "sglang": "sglang", "vllm": "vllm"}
+# Of a matmul's operands and of the stored weights. Int4 is weight only.
+PRECISIONS = {
+    "fp8": ("fp8", "fp8"), "fp4": ("nvfp4", "nvfp4"), "int4": ("bf16", "int4"), "bf16": ("bf16", "bf16"),
+}  # fmt: skip
+METRICS: tuple[Metric, ...] = ("ttft_ms", "tpot_ms")
+DEVICES_OF_A_WORKER = 8
+# Models with a layer that predicts a second token; engines use it since about this date, and no column says so.
+PREDICTS_AHEAD, PREDICTED_SINCE = "DeepSeek", "2026"
+_LAUNCH = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)")
+
+
+def adapt(record: Mapping[str, str]) -> Row:
+    """One record as a row."""
+    assumed: list[str] = []
+    unscored = exclusions.named(record["id"]) or _why_unscored(record)
+    engine = ENGINES[record["engine"]]
+    measured_on = record.get("measured_on") or ""
+    return Row(
+        id=record["id"], table=TABLE, source=SOURCE, source_url=SOURCE_URL,
+        year=int(measured_on[:4]) if measured_on else None, model=record["model"],
+        accelerator=record["accelerator"], framework=engine, note=record["mode"],
+        scenario=None if unscored else _scenario(record, engine, assumed),
+        measured=tuple(Measured(name, float(record[name])) for name in METRICS if record.get(name)),
+        assumed=tuple(assumed), unscored=unscored, doubtful=_doubt(record),
+    )  # fmt: skip
+
+
+def _number(record: Mapping[str, str], name: str, default: int = 1) -> int:
+    """A count; blank and 0 are not stated."""
+    return int(float(record.get(name) or 0)) or default
+
+
+def _has_workers(record: Mapping[str, str]) -> bool:
+    return bool(record.get("prefill_workers")) and bool(record.get("decode_workers") or record.get("decode_batch"))
+
+
+def _why_unscored(record: Mapping[str, str]) -> str | None:
+    if not any(record.get(name) for name in METRICS):
+        return "no_value"
+    if not _number(record, "concurrency", 0):
+        return "no_concurrency"
+    if record["mode"] == "agg":
+        return "layout_not_stated" if _launched(record)[0] > DEVICES_OF_A_WORKER else None
+    if _has_workers(record):
+        return None
+    prefill, decode = _number(record, "prefill_tp"), _number(record, "decode_tp")
+    is_total = prefill == decode > DEVICES_OF_A_WORKER and _number(record, "prefill_moe_ep") == 1
+    return "layout_not_stated" if is_total or prefill == decode == 1 else None
+
+
+def _doubt(record: Mapping[str, str]) -> str | None:
+    if record["mode"] == "disagg" and not _has_workers(record):
+        return "workers"
+    is_late = (record.get("measured_on") or "") >= PREDICTED_SINCE
+    return "speculation" if is_late and PREDICTS_AHEAD in record["model"] else None
+
+
+def _scenario(record: Mapping[str, str], engine: str, assumed: list[str]) -> dict[str, Any]:
+    setup, count = (_one_pool if record["mode"] == "agg" else _two_pools)(record, assumed)
+    precision = record.get("precision")
+    if not precision:
+        precision = "bf16"
+        assumed.append(f"precision={precision}")
+    matmul, weights = PRECISIONS[precision]
+    setup |= {"runtime": engine, "precision": matmul, "weight_precision": weights}
+    if record.get("engine_version"):
+        setup["runtime_version"] = record["engine_version"]
+    return {
+        "id": record["id"],
+        "model": record["model"],
+        "workload": {
+            "task": "infer",
+            "input_len": _number(record, "input_len"),
+            "output_len": _number(record, "output_len"),
+            "concurrency": _number(record, "concurrency"),
+        },
+        "hardware": {"accelerator": record["accelerator"], "count": count},
+        "setup": setup,
+    }
+
+
+def _launched(record: Mapping[str, str]) -> tuple[int, int]:
+    """Devices of the replica and its expert parallelism, as the engine was told."""
+    words = _LAUNCH.search(record["id"])
+    if words:
+        return int(words[1]), int(words[2])
+    tp, ranks = _number(record, "tp"), _number(record, "attention_dp")
+    moe_tp, moe_ep = _number(record, "moe_tp"), _number(record, "moe_ep")
+    if moe_tp == moe_ep > 1 and tp * ranks == moe_tp * moe_ep:
+        return moe_ep, moe_ep
+    if tp == ranks > 1 and moe_ep == tp * ranks:
+        return tp, tp
+    return tp * ranks, moe_ep if (tp * ranks) % moe_ep == 0 else 1
+
+
+def _one_pool(record: Mapping[str, str], assumed: list[str]) -> tuple[dict[str, Any], int]:
+    """Every worker computes prompts and generates."""
+    devices, ep = _launched(record)
+    share = _number(record, "concurrency") // _number(record, "batch", _number(record, "concurrency"))
+    ranks = _attention_ranks(record, devices, share, assumed)
+    replicas = share if ranks == 1 and share > devices else 1
+    setup: dict[str, Any] = {"tp": devices // ranks, "pp": _number(record, "pp"), "ep": ep}
+    if ep > 1:
+        setup["expert_tp"] = devices // ep
+    if ranks > 1:
+        setup["attention_dp"] = ranks
+    if replicas > 1:
+        setup["dp"] = replicas
+        assumed.append(f"dp={replicas}")
+    return setup, devices * setup["pp"] * replicas
+
+
+def _attention_ranks(record: Mapping[str, str], devices: int, share: int, assumed: list[str]) -> int:
+    """Groups that attend to sequences of their own: all devices or one group. Where the column is blank a batch
+    below the concurrency tells; where it multiplies tensor parallelism its table did so by itself."""
+    if not record.get("attention_dp"):
+        ranks = devices if share == devices > 1 else 1
+        assumed.append(f"attention_dp={ranks}")
+        return ranks
+    if _number(record, "attention_dp") > 1 and _number(record, "tp") > 1:
+        assumed.append("attention_dp=1")
+        return 1
+    return devices if _number(record, "attention_dp") > 1 else 1
+
+
+def _two_pools(record: Mapping[str, str], assumed: list[str]) -> tuple[dict[str, Any], int]:
+    """Some workers compute prompts, others generate."""
+    if _has_workers(record):
+        pools = {side: _stated_pool(record, side) for side in ("prefill", "decode")}
+        if not record.get("decode_workers"):
+            workers = _workers_by_batch(record, pools["decode"])
+            pools["decode"]["workers"] = workers
+            assumed.append(f"decode.workers={workers}")
+    else:
+        pools = {side: _assumed_pool(record, side, assumed) for side in ("prefill", "decode")}
+    count = sum(pool["workers"] * pool["tp"] * pool["pp"] * pool["attention_dp"] for pool in pools.values())
+    return dict(pools), count
+
+
+def _stated_pool(record: Mapping[str, str], side: str) -> dict[str, Any]:
+    names = {
+        "workers": "workers", "batch": "batch", "tp": "tp", "pp": "pp", "attention_dp": "attention_dp",
+        "expert_tp": "moe_tp", "ep": "moe_ep",
+    }  # fmt: skip
+    return {name: _number(record, f"{side}_{column}") for name, column in names.items()}
+
+
+def _workers_by_batch(record: Mapping[str, str], pool: Mapping[str, Any]) -> int:
+    return max(1, _number(record, "concurrency") // (pool["batch"] * pool["attention_dp"]))
+
+
+def _assumed_pool(record: Mapping[str, str], side: str, assumed: list[str]) -> dict[str, Any]:
+    """One worker, whose devices are printed. Workers wider than a node attend by data parallelism; experts are
+    spread by expert parallelism where the prefill pool's are."""
+    devices = _number(record, f"{side}_tp")
+    ranks = devices if devices > DEVICES_OF_A_WORKER else 1
+    ep = devices if ranks > 1 or _number(record, "prefill_moe_ep") > 1 else 1
+    assumed += [f"{side}.workers=1", f"{side}.attention_dp={ranks}"]
+    return {
+        "workers": 1, "tp": devices // ranks, "pp": _number(record, f"{side}_pp"), "attention_dp": ranks,
+        "expert_tp": devices // ep, "ep": ep,
+    }  # fmt: skip
