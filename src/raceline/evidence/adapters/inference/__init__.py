@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from raceline.catalog import constraints, load
 from raceline.evidence import exclusions
 from raceline.evidence.adapters.inference import measured, saturation
 from raceline.evidence.adapters.inference.reading import Reading, Unscored, plain_copy
-from raceline.evidence.adapters.inference.words import runtime_of, words
+from raceline.evidence.adapters.inference.words import Format, runtime_of, words
 from raceline.evidence.rows import Row
+from raceline.models import count
 
 COLUMNS = frozenset({"model", "accelerator", "precision", "metric", "value", "unit", "runtime", "batch"})
 SPECULATES = ("speculative", "eagle", "lookahead", "mtp")
@@ -24,7 +26,7 @@ SEVEN_SLICES = {40.0: "1g.5gb", 80.0: "1g.10gb"}
 
 def adapt(record: Mapping[str, str]) -> Row:
     """One record as a row."""
-    known = {
+    known: dict[str, Any] = {
         "id": record.get("id", ""), "table": "inference", "source": record.get("source", ""),
         "source_url": record.get("source_url", ""), "year": _year(record.get("year", "")),
         "model": record["model"], "accelerator": record["accelerator"], "note": record.get("note", ""),
@@ -57,6 +59,8 @@ def _rule(record: Mapping[str, str]) -> str | None:
         return "prefix_cache"
     if "does not say whether tokens count" in note and "tokens" in record["metric"]:
         return "unit_unclear"
+    if "mlperf" in record["source"] and "3d-unet" in record["model"]:
+        return "windows_unknown"
     if "1g" not in record.get("mig_profile", "") and "pods share" in note and record["concurrency"] != "1":
         return "device_shared"
     return None
@@ -64,12 +68,16 @@ def _rule(record: Mapping[str, str]) -> str | None:
 
 def _scenario(reading: Reading) -> dict[str, Any]:
     formats = reading.formats()
-    layout = _layout(reading)
+    if formats[:2] == (None, None) and not _has_room(reading):
+        formats = ("bf16", "fp8", formats[2])
+        reading.assume("weight_precision", "fp8")
+    formats = (*formats[:2], formats[2] or _cache_format(reading, formats))
+    layout = _layout(reading, _bits(reading, formats))
     setup = {
-        "runtime": reading.runtime or None,
+        "runtime": _runtime(reading),
         "precision": formats[0],
         "weight_precision": formats[1],
-        "kv_precision": formats[2] or ("fp16" if reading.runtime == "llama.cpp" else None),
+        "kv_precision": formats[2],
         "compile": True if _is_compiled(reading) else None,
         "attention": "eager" if _keeps_scores(reading) else None,
         **layout,
@@ -81,6 +89,37 @@ def _scenario(reading: Reading) -> dict[str, Any]:
         "hardware": plain_copy(_hardware(reading)),
         "setup": plain_copy(setup),
     }
+
+
+def _cache_format(reading: Reading, formats: Format) -> str | None:
+    """The cache's format by the engine's habit: 16 bits in llama.cpp, FP8 beside FP8 and FP4 weights in
+    TensorRT-LLM (https://nvidia.github.io/TensorRT-LLM/performance/perf-overview.html)."""
+    if reading.runtime == "llama.cpp":
+        return "fp16"
+    if not reading.runtime.startswith("tensorrt") or formats[1] not in ("fp8", "nvfp4"):
+        return None
+    reading.assume("kv_precision", "fp8")
+    return "fp8"
+
+
+def _has_room(reading: Reading) -> bool:
+    """Whether the model's own weights fit on all devices of the run; where not, a checkpoint in FP8 ran."""
+    stored = _bits(reading, (None, None, None))
+    memory = (reading.accelerator.memory_gib or 0.0) * 2**30 * reading.count
+    return not reading.generates or count.parameters(reading.model) * stored / 8.0 < memory
+
+
+def _bits(reading: Reading, formats: Format) -> float:
+    stored = formats[1] or reading.model.weight_format or formats[0] or "bf16"
+    return BITS.get(stored, FOUR_BITS if "4" in stored else 16.0)
+
+
+def _runtime(reading: Reading) -> str | None:
+    """The runtime; with its year behind it where today's release no longer supports the device."""
+    row = load.runtimes().get(reading.runtime)
+    if row is None or not constraints.check_runtime(reading.accelerator, row, None, "infer"):
+        return reading.runtime or None
+    return f"{reading.runtime} {reading.record.get('year') or 'before'}"
 
 
 def _is_compiled(reading: Reading) -> bool:
@@ -100,8 +139,11 @@ def _hardware(reading: Reading) -> dict[str, Any]:
     return {"accelerator": reading.record["accelerator"], "count": reading.count, "mig_profile": profile}
 
 
-def _layout(reading: Reading) -> dict[str, Any]:
-    tp, pp = reading.number("tp") or 1, reading.number("pp") or 1
+def _layout(reading: Reading, stored: float) -> dict[str, Any]:
+    """The cut over devices; `stored`: bits of a weight."""
+    if pools := reading.pools():
+        return pools
+    tp, pp = reading.number("tp") or _least_cut(reading, stored), reading.number("pp") or 1
     if reading.runtime == "neuron":
         tp = max(1, tp // reading.usual.workers)
         if tp < reading.count and tp > 1:
@@ -119,11 +161,20 @@ def _layout(reading: Reading) -> dict[str, Any]:
     return {"tp": tp, "pp": pp, "dp": reading.count // (tp * pp)} if is_spread else {}
 
 
+def _least_cut(reading: Reading, stored: float) -> int:
+    """Unstated tensor parallelism: the least that holds the weights of a language model."""
+    if reading.count == 1 or not reading.generates or _splits_layers(reading):
+        return 1
+    tp = saturation.least_cut(reading.model, reading.accelerator, reading.count, stored)
+    reading.assume("tp", tp)
+    return tp
+
+
 def _splits_layers(reading: Reading) -> bool:
     return reading.runtime in ("llama.cpp", "exllamav2") and reading.generates
 
 
-def _passes(reading: Reading, formats: Any, layout: dict[str, Any]) -> dict[str, Any]:
+def _passes(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[str, Any]:
     """Models that answer in one pass: a batch, each worker of a chip with its own."""
     batch = reading.batch()
     if reading.usual.workers > 1:
@@ -140,20 +191,24 @@ def _passes(reading: Reading, formats: Any, layout: dict[str, Any]) -> dict[str,
 
 def _halves(reading: Reading) -> int:
     """Guidance computes an image twice: with the prompt and without. Distilled models don't."""
-    if "flux" in reading.word.model or "cogvideo" in reading.word.model:
+    if "flux" in reading.word.model:
         return 1
+    if "cogvideo" in reading.word.model:
+        return 2
     if reading.usual.guidance > 1:
         reading.assume("guidance", "both halves in one batch")
     return reading.usual.guidance
 
 
-def _answers(reading: Reading, formats: Any, layout: dict[str, Any]) -> dict[str, Any]:
+def _answers(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[str, Any]:
     if reading.is_forward_only:
         return {"input_len": reading.number("seq_len"), "output_len": 1, "concurrency": reading.batch()}
     input_len, output_len = reading.lengths()
     replicas = layout.get("dp", 1)
     stated = reading.number("concurrency") or reading.number("batch")
-    if stated is not None:
+    if reading.prefills_one_by_one:
+        concurrency = 1
+    elif stated is not None:
         concurrency = max(1, -(-stated // replicas))
     elif reading.is_saturated:
         concurrency = _saturated(reading, formats, layout, input_len + output_len)
@@ -163,10 +218,10 @@ def _answers(reading: Reading, formats: Any, layout: dict[str, Any]) -> dict[str
     return {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
 
 
-def _saturated(reading: Reading, formats: Any, layout: dict[str, Any], length: int) -> int:
-    stored = formats[1] or reading.model.weight_format or formats[0] or "bf16"
-    bits = BITS.get(stored, FOUR_BITS if "4" in stored else 16.0)
+def _saturated(reading: Reading, formats: Format, layout: dict[str, Any], length: int) -> int:
     cache = 1.0 if formats[2] == "fp8" else 2.0
     devices = layout.get("tp", 1) * layout.get("pp", 1)
     most = saturation.most_of(reading.runtime, words().most_sequences)
-    return saturation.sequences(reading.model, reading.accelerator, devices, bits, cache, length, most)
+    return saturation.sequences(
+        reading.model, reading.accelerator, devices, _bits(reading, formats), cache, length, most
+    )

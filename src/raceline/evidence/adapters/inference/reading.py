@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
-
-from raceline.catalog import resolve
+from raceline.catalog import load, resolve
 from raceline.catalog.types import Accelerator
 from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, words
 from raceline.models import read
@@ -22,6 +22,8 @@ _RATES = {
     "fp8": "fp8_dense_tflops", "int8": "int8_dense_tops", "nvfp4": "fp4_dense_tflops",
 }  # fmt: skip
 _INSTEAD = {"nvfp4": "fp8", "fp8": "bf16", "int8": "fp16", "bf16": "fp16", "fp16": "bf16", "tf32": "fp32"}
+_POOLS = re.compile(r"(\d+)P(\d+)D, prefill and decode workers")
+_THREADS = re.compile(r"(\d+) threads")
 QUEUEING = ("requests queue", "1000/s")
 
 
@@ -48,6 +50,7 @@ class Reading:
         self.model = self._model()
         self.accelerator = self._accelerator()
         self.count = self.number("count") or 1
+        self.check_threads()
 
     def number(self, name: str) -> int | None:
         """A cell as a whole number; None where it is empty or zero."""
@@ -63,6 +66,11 @@ class Reading:
     def generates(self) -> bool:
         """Whether the model answers token by token."""
         return self.model.objective in ("causal", "seq2seq")
+
+    @property
+    def transcribes(self) -> bool:
+        """Whether the answer is what was said in a recording."""
+        return "whisper" in self.record["model"].lower()
 
     @property
     def is_forward_only(self) -> bool:
@@ -100,12 +108,44 @@ class Reading:
             found = _resolve(self.record["accelerator"])
         except InputError:
             raise Unscored("device_unknown") from None
-        if found.memory_bw_gbs is None:
+        has_rate = found.fp32_tflops or found.fp16_dense_tflops or found.bf16_dense_tflops
+        if found.memory_bw_gbs is None or not has_rate:
+            raise Unscored("device_unknown")
+        if found.kind != "cpu" and "(cpu)" in self.framework:
             raise Unscored("device_unknown")
         return found
 
+    @property
+    def prefills_one_by_one(self) -> bool:
+        """Whether a first token is timed for one user whatever the batch (tt-metal's demos)."""
+        return self.runtime == "tt-metal" and self.record["metric"] == "ttft_ms"
+
+    def pools(self) -> dict[str, Any]:
+        """Pools of prefill and decode workers of a disaggregated service."""
+        found = _POOLS.search(self.note)
+        if found is None:
+            return {}
+        tp = self.number("tp") or 1
+        return {
+            "prefill": {"workers": int(found.group(1)), "tp": tp},
+            "decode": {"workers": int(found.group(2)), "tp": tp},
+        }
+
+    def check_threads(self) -> None:
+        """A scenario's processor computes with all of its cores."""
+        found, cores = _THREADS.search(self.note), _cores(self.accelerator.id)
+        if (
+            found
+            and self.accelerator.kind == "cpu"
+            and not self.generates
+            and int(found.group(1)) * 2 < cores
+        ):
+            raise Unscored("threads_limited")
+
     def lengths(self) -> tuple[int, int]:
         """Tokens of the prompt and of the answer."""
+        if self.transcribes:
+            raise Unscored("answer_length_unknown")
         given, asked = self.number("input_len"), self.number("output_len")
         if found := _MEANS.search(self.note):
             return max(1, int(found.group(1))), max(1, int(found.group(2)))
@@ -163,14 +203,12 @@ class Reading:
 
     def _free_batch(self) -> int:
         free = words().free_batches
-        if self.accelerator.kind == "cpu":
-            return free["cpu"]
         if self.model.objective in ("denoise", "rank"):
             return free[self.model.objective]
+        if self.accelerator.kind == "cpu":
+            return free["cpu"]
         if self.model.unit == "token":
             return free["text"]
-        if "3d" in self.record["model"]:
-            return free["volume"]
         return free["large" if (self.image_size() or self.model.image_size or 0) > 600 else "image"]
 
     def formats(self) -> Format:
@@ -226,6 +264,12 @@ class Reading:
         heads = {op.heads for block in self.model.blocks for op in block.ops if isinstance(op, Attention)}
         if tp > 1 and any(number % tp for number in heads):
             raise Unscored("heads_padded")
+
+
+@cache
+def _cores(processor: str) -> int:
+    row = load.cpus().get(processor)
+    return (row.cores or 0) if row else 0
 
 
 @cache
