@@ -15,6 +15,7 @@ import msgspec
 from raceline.evidence import exclusions
 from raceline.evidence.rows import Measured, Row
 from raceline.models.readers import megatron
+from raceline.present.errors import InputError
 
 COLUMNS = frozenset(
     {"id", "family", "case", "accelerator", "environment", "step_time_s", "peak_allocated_gib", "args"}
@@ -46,7 +47,7 @@ DEGREES = {
 
 def adapt(record: Mapping[str, str]) -> Row:
     """One record as a row."""
-    arguments = msgspec.json.decode(record["args"], type=dict[str, Any])
+    arguments = _arguments(record["args"])
     assumed: list[str] = []
     accelerator = _accelerator(record["accelerator"], assumed)
     count = _count(record, arguments, assumed)
@@ -59,6 +60,13 @@ def adapt(record: Mapping[str, str]) -> Row:
         accelerator=accelerator, framework="megatron", note=NOTE, scenario=scenario, measured=_measured(record),
         assumed=tuple(assumed), unscored=unscored, doubtful=_doubt(arguments, assumed),
     )  # fmt: skip
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        raise InputError("models.megatron_wrong", field="args", given=text[:60]) from None
 
 
 def _accelerator(runner: str, assumed: list[str]) -> str:

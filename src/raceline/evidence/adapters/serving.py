@@ -5,7 +5,8 @@ batch x attention_dp (with pools: x decode workers) is that number. A worker has
 which experts are spread moe_tp x moe_ep. Three groups of rows print something else:
 
 - Where an engine was started with both tensor and expert parallelism, one table multiplied the two: 8 devices under
-  ``tp8_ep8`` are printed as tp 64 with moe 8 x 8, and by vLLM as tp 8 x attention_dp 8. The id keeps the engine's words.
+  ``tp8_ep8`` are printed as tp 64 with moe 8 x 8, and by vLLM as tp 8 x attention_dp 8. The id keeps what the
+  engine was told.
 - Numbers such as tp 36 are the devices of a service of several workers; how they were split isn't printed.
 - Pools without a number of workers print neither attention_dp nor the experts of the decode pool.
 """
@@ -14,13 +15,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from raceline.evidence import exclusions
 from raceline.evidence.rows import Measured, Metric, Row
+from raceline.present.errors import InputError
+
+Meaning = TypeVar("Meaning")
 
 COLUMNS = frozenset(
-    {"id", "engine", "engine_version", "mode", "input_len", "output_len", "concurrency", "moe_tp", "ttft_ms", "tpot_ms"}
+    {
+        "id",
+        "engine",
+        "engine_version",
+        "mode",
+        "input_len",
+        "output_len",
+        "concurrency",
+        "moe_tp",
+        "ttft_ms",
+        "tpot_ms",
+    }
 )
 TABLE = "serving"
 SOURCE = "aiconfigurator silicon sample"
@@ -41,7 +56,7 @@ def adapt(record: Mapping[str, str]) -> Row:
     """One record as a row."""
     assumed: list[str] = []
     unscored = exclusions.named(record["id"]) or _why_unscored(record)
-    engine = ENGINES[record["engine"]]
+    engine = _word(ENGINES, "engine", record["engine"])
     measured_on = record.get("measured_on") or ""
     return Row(
         id=record["id"], table=TABLE, source=SOURCE, source_url=SOURCE_URL,
@@ -53,13 +68,21 @@ def adapt(record: Mapping[str, str]) -> Row:
     )  # fmt: skip
 
 
+def _word(words: Mapping[str, Meaning], field: str, given: str) -> Meaning:
+    if given not in words:
+        raise InputError("evidence.word_unknown", field=field, given=given, known=", ".join(words))
+    return words[given]
+
+
 def _number(record: Mapping[str, str], name: str, default: int = 1) -> int:
     """A count; blank and 0 are not stated."""
     return int(float(record.get(name) or 0)) or default
 
 
 def _has_workers(record: Mapping[str, str]) -> bool:
-    return bool(record.get("prefill_workers")) and bool(record.get("decode_workers") or record.get("decode_batch"))
+    return bool(record.get("prefill_workers")) and bool(
+        record.get("decode_workers") or record.get("decode_batch")
+    )
 
 
 def _why_unscored(record: Mapping[str, str]) -> str | None:
@@ -89,7 +112,7 @@ def _scenario(record: Mapping[str, str], engine: str, assumed: list[str]) -> dic
     if not precision:
         precision = "bf16"
         assumed.append(f"precision={precision}")
-    matmul, weights = PRECISIONS[precision]
+    matmul, weights = _word(PRECISIONS, "precision", precision)
     setup |= {"runtime": engine, "precision": matmul, "weight_precision": weights}
     if record.get("engine_version"):
         setup["runtime_version"] = record["engine_version"]
@@ -174,7 +197,8 @@ def _stated_pool(record: Mapping[str, str], side: str) -> dict[str, Any]:
 
 
 def _workers_by_batch(record: Mapping[str, str], pool: Mapping[str, Any]) -> int:
-    return max(1, _number(record, "concurrency") // (pool["batch"] * pool["attention_dp"]))
+    together = int(pool["batch"] * pool["attention_dp"])
+    return max(1, _number(record, "concurrency") // together)
 
 
 def _assumed_pool(record: Mapping[str, str], side: str, assumed: list[str]) -> dict[str, Any]:
