@@ -40,12 +40,12 @@ def recipes(name: str) -> tuple[Recipe, ...]:
     return msgspec.convert(raw, tuple[Recipe, ...])
 
 
-def read(record: Mapping[str, str], rules: tuple[Recipe, ...]) -> Reading:
-    """The record's cells under the rules; the first rule that gives a cell wins."""
+def read(record: Mapping[str, str], table: str) -> Reading:
+    """The record's cells under the rules of its table; the first rule that gives a cell wins."""
     cells: dict[str, Any] = {name: value for name, value in record.items() if value not in ("", None)}
     read_already: set[str] = set()
     assumed: list[str] = []
-    for rule in rules:
+    for rule in _of_source(table, *(record.get(name) or "" for name in _FEW_VALUES)):
         if not all(_matches(record.get(name) or "", patterns) for name, patterns in rule.when.items()):
             continue
         for name, value in rule.reads.items():
@@ -57,6 +57,20 @@ def read(record: Mapping[str, str], rules: tuple[Recipe, ...]) -> Reading:
                 cells[name] = value
                 assumed.append(f"{name}={value}")
     return Reading(cells, tuple(assumed))
+
+
+# Columns of few different values, by which the rules are sorted out once.
+_FEW_VALUES = ("source", "framework", "precision", "method", "model")
+
+
+@cache
+def _of_source(table: str, *values: str) -> tuple[Recipe, ...]:
+    """The rules that these values allow."""
+    given = dict(zip(_FEW_VALUES, values, strict=True))
+    return tuple(
+        rule for rule in recipes(table)
+        if all(_matches(value, rule.when[name]) for name, value in given.items() if name in rule.when)
+    )  # fmt: skip
 
 
 def _matches(value: str, patterns: Patterns) -> bool:

@@ -55,6 +55,13 @@ def find(name: str) -> BundledModel:
     raise InputError("models.unknown_name", given=given, nearest=like)
 
 
+def is_bundled(name: str) -> bool:
+    """Whether `find` would find it."""
+    if _line_with(name.strip()[:_LONGEST_NAME].lower()) is not None:
+        return True
+    return any(key in _index() for key in keys(name))
+
+
 def all_names() -> list[str]:
     """The names of all bundled models, sorted."""
     return sorted({msgspec.json.decode(line, type=_Names).name for line in _lines()}, key=str.lower)

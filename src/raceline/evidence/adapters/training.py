@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from raceline.evidence import exclusions, rates
-from raceline.evidence.recipes import read, recipes
+from raceline.evidence.recipes import read
 from raceline.evidence.rows import Measured, Metric, Row
 from raceline.models import names
 
@@ -64,7 +64,7 @@ PIPELINE_IN_SUBMISSIONS = 8
 
 def adapt(record: Mapping[str, str]) -> Row:
     """One record as a row."""
-    reading = read(record, recipes("training_recipes"))
+    reading = read(record, "training_recipes")
     cells = _typed({**_noted(record.get("note") or ""), **reading.cells})
     assumed = list(reading.assumed)
     _lay_out(cells, assumed)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 from raceline.evidence import exclusions
 from raceline.evidence.rows import Measured, Row
 from raceline.models import names
-from raceline.present.errors import InputError
 
 COLUMNS = frozenset({
     "id", "source", "source_url", "model", "accelerator", "framework", "precision", "batch", "image_size",
@@ -66,13 +64,4 @@ def _note(record: Mapping[str, str]) -> str:
 def _why_unscored(record: Mapping[str, str]) -> str | None:
     if not record.get("train_samples_per_s"):
         return "no_value"
-    return None if _is_bundled(record["model"]) else "model_unknown"
-
-
-@cache
-def _is_bundled(model: str) -> bool:
-    try:
-        names.find(model)
-    except InputError:
-        return False
-    return True
+    return None if names.is_bundled(record["model"]) else "model_unknown"
