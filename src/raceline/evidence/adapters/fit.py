@@ -46,6 +46,6 @@ def _peak(framework: str, hardware: Mapping[str, Any], outcome: Mapping[str, Any
     peak = outcome.get("peak_mem_gib")
     if not peak or not outcome["fits"]:
         return ()
-    devices = hardware.get("gpus") or 1 if outcome.get("peak_is") == "sum over GPUs" else 1
+    devices = hardware.get("gpus") or 1 if str(outcome.get("peak_is")).startswith("sum") else 1
     name = framework.split("+")[0].split()[0] if framework else ""
     return (Measured(COUNTERS.get(name, "memory_device_gib"), float(peak) / devices),)
