@@ -88,6 +88,19 @@ def test_a_blank_column_is_read_from_the_batch() -> None:
     assert (setup["count"], setup["tp"], setup["attention_dp"]) == (8, 1, 8)
 
 
+def test_experts_over_more_devices_than_tp_tell_of_attention_data_parallelism() -> None:
+    cells = {
+        "engine": "vllm",
+        "tp": "2",
+        "attention_dp": "",
+        "moe_tp": "4",
+        "moe_ep": "1",
+        "id": "q_tp2_epnone_1",
+    }
+    setup = setup_of(record(**cells))
+    assert (setup["count"], setup["tp"], setup["attention_dp"], setup["expert_tp"]) == (4, 2, 2, 4)
+
+
 def test_pools_use_the_devices_of_all_workers() -> None:
     setup = setup_of(pools(prefill_workers="1", prefill_batch="1", decode_workers="4", decode_batch="16",
                            decode_moe_tp="1", decode_moe_ep="8"))  # fmt: skip

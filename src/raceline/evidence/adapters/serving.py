@@ -141,6 +141,8 @@ def _launched(record: Mapping[str, str]) -> tuple[int, int]:
         return moe_ep, moe_ep
     if tp == ranks > 1 and moe_ep == tp * ranks:
         return tp, tp
+    if not record.get("attention_dp") and (moe_tp * moe_ep) % tp == 0:
+        return max(tp, moe_tp * moe_ep), moe_ep
     return tp * ranks, moe_ep if (tp * ranks) % moe_ep == 0 else 1
 
 
@@ -151,7 +153,7 @@ def _one_pool(record: Mapping[str, str], assumed: list[str]) -> tuple[dict[str, 
     ranks = _attention_ranks(record, devices, share, assumed)
     replicas = share if ranks == 1 and share > devices else 1
     setup: dict[str, Any] = {"tp": devices // ranks, "pp": _number(record, "pp"), "ep": ep}
-    if ep > 1:
+    if ep > 1 or ranks > 1:
         setup["expert_tp"] = devices // ep
     if ranks > 1:
         setup["attention_dp"] = ranks
@@ -162,10 +164,11 @@ def _one_pool(record: Mapping[str, str], assumed: list[str]) -> tuple[dict[str, 
 
 
 def _attention_ranks(record: Mapping[str, str], devices: int, share: int, assumed: list[str]) -> int:
-    """Groups that attend to sequences of their own: all devices or one group. Where the column is blank a batch
-    below the concurrency tells; where it multiplies tensor parallelism its table did so by itself."""
+    """Groups that attend to sequences of their own: all devices or one group. Where the column is blank, experts
+    over more devices than tp tell, or a batch below the concurrency; where it multiplies tensor parallelism its
+    table did so by itself."""
     if not record.get("attention_dp"):
-        ranks = devices if share == devices > 1 else 1
+        ranks = devices if share == devices > 1 else max(1, devices // _number(record, "tp"))
         assumed.append(f"attention_dp={ranks}")
         return ranks
     if _number(record, "attention_dp") > 1 and _number(record, "tp") > 1:
