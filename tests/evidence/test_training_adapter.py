@@ -120,6 +120,10 @@ def test_experts_and_interleaved_stages() -> None:
     assert setup("mbr-0290")["global_batch"] == 8192
 
 
+def test_a_zero_bubble_schedule_is_read() -> None:
+    assert setup("pri-0010")["schedule"] == "zero-bubble" and rows()["pri-0010"].doubtful == "batch"
+
+
 def test_stages_are_at_most_as_many_as_layers() -> None:
     found = setup("mbr-0211")
     assert found["pp"] * found["virtual_stages"] <= 126

@@ -311,7 +311,7 @@ def _setup(cells: dict[str, Any], micro: int | None, batch: int | None) -> dict[
         **setup,
         "weight_precision": None if trains_all else cells.get("weight_precision"),
         "virtual_stages": virtual if virtual > 1 else None,
-        "schedule": "interleaved" if virtual > 1 else None,
+        "schedule": "interleaved" if virtual > 1 else cells.get("schedule"),
         "zero_group": cells.get("zero_group") if cells.get("zero_stage", 3) else None,
         "micro_batch": micro,
         "global_batch": batch,
