@@ -21,23 +21,30 @@ from raceline.estimate.calibration import ALL, KINDS, TIME_KINDS, Calibration, o
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-# Prior widths (standard deviations of log factors) by scope: of `all` kinds of time together, of one kind.
-PRIORS: Mapping[str, tuple[float, float]] = {
-    "task": (0.2, 0.3),
-    "kernels": (0.0, 0.2),
-    "class": (0.2, 0.2),
-    "generation": (0.15, 0.2),
-    "numbers": (0.0, 0.2),
-    "generation+numbers": (0.0, 0.12),
-    "runtime": (0.25, 0.25),
-    "runtime+class": (0.2, 0.15),
-    "generation+runtime": (0.1, 0.0),
-    "generation+class": (0.1, 0.0),
-    "accelerator": (0.12, 0.0),
-    "method": (0.1, 0.15),
+# Which constants there are: by kind of scope, the kinds of work with the widths (standard deviations of
+# log factors) of their priors; `all` is all kinds of time together.
+_MEMORY = {"kept": 0.2, "logits": 0.2, "working": 0.2, "reserve": 0.25}
+PRIORS: Mapping[str, Mapping[str, float]] = {
+    "task": dict.fromkeys(TIME_KINDS, 0.15) | _MEMORY,
+    "class": {"all": 0.4, "attention": 0.15, "traffic": 0.15} | _MEMORY,
+    "generation": {
+        "matmul": 0.12,
+        "convolution": 0.15,
+        "attention": 0.2,
+        "traffic": 0.12,
+        "weights": 0.12,
+        "cache": 0.12,
+    },
+    "numbers": {"matmul": 0.1, "weights": 0.15},
+    "generation+numbers": {"matmul": 0.1, "weights": 0.1},
+    "generation+class": {"all": 0.08},
+    "runtime": {"all": 0.2, "host": 0.3, "traffic": 0.15, "collective": 0.2} | _MEMORY,
+    "runtime+class": {"all": 0.15} | _MEMORY,
+    "generation+runtime": {"all": 0.08},
+    "accelerator": {"all": 0.1},
+    "method": {"all": 0.1, "traffic": 0.1} | _MEMORY,
 }
 SOURCE_PRIOR = 0.15
-MEMORY_PRIOR = 0.25
 # Observations that a constant needs, and the least sensitivity that counts as one.
 FEWEST = 5
 LEAST_SENSITIVITY = 0.02
@@ -61,26 +68,6 @@ class Design:
     names: Sequence[tuple[str, str]]
     kept: int
     precision: Floats
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """Constants by (scope, kind), in the order of a design."""
-
-    names: Sequence[tuple[str, str]]
-    values: Floats
-
-    def constants(self) -> dict[str, dict[str, float]]:
-        """By scope and kind, without zeros."""
-        found: dict[str, dict[str, float]] = defaultdict(dict)
-        for (scope, kind), value in zip(self.names, self.values, strict=True):
-            if abs(value) >= 5e-5:
-                found[scope][kind] = round(float(value), 5)
-        return dict(found)
-
-    def calibration(self) -> Calibration:
-        """As the value that `estimate` takes."""
-        return of_constants(self.constants())
 
 
 def design(observations: Observations, slopes: Floats) -> Design:
@@ -120,12 +107,11 @@ def design(observations: Observations, slopes: Floats) -> Design:
 
 
 def _kinds(scope: str, slopes: Floats) -> list[tuple[str, Floats, float]]:
-    whole, single = PRIORS[kind_of_scope(scope)]
-    found = [(ALL, slopes[:, : len(TIME_KINDS)].sum(axis=1), whole)]
-    for at, kind in enumerate(KINDS):
-        prior = single if kind in TIME_KINDS else min(single, MEMORY_PRIOR)
-        found.append((kind, slopes[:, at], prior))
-    return found
+    time = slopes[:, : len(TIME_KINDS)].sum(axis=1)
+    priors = PRIORS.get(kind_of_scope(scope), {})
+    return [
+        (kind, time if kind == ALL else slopes[:, KINDS.index(kind)], prior) for kind, prior in priors.items()
+    ]
 
 
 def _sources(observations: Observations) -> dict[str, NDArray[np.int64]]:
@@ -172,16 +158,15 @@ class Solver:
     def _solve(self, matrix: Floats, vector: Floats) -> Floats:
         return np.asarray(np.linalg.solve(matrix + np.diag(self.design.precision), vector))
 
-    def fitted(self, values: Floats) -> Fitted:
-        """The constants that predictions use."""
-        kept = self.design.kept
-        return Fitted(self.design.names[:kept], np.clip(values[:kept], -LARGEST, LARGEST))
+    def bounded(self, values: Floats) -> Floats:
+        """The constants that predictions use: those of sources left out, none beyond LARGEST."""
+        return np.clip(values[: self.design.kept], -LARGEST, LARGEST)
 
-    def whole(self) -> Fitted:
+    def whole(self) -> Floats:
         """Fitted on all rows."""
-        return self.fitted(self.values)
+        return self.bounded(self.values)
 
-    def without(self, left_out: Flags) -> Fitted:
+    def without(self, left_out: Flags) -> Floats:
         """Fitted without these rows; the weights of the others are found anew."""
         part, weights = self.design.x[left_out], self.weights[left_out]
         matrix = self.matrix - part.T @ (part * weights[:, None])
@@ -193,4 +178,47 @@ class Solver:
         rows, by = self.design.x[moved], change[moved]
         matrix = matrix + rows.T @ (rows * by[:, None])
         vector = vector + rows.T @ (by * self.target[moved])
-        return self.fitted(self._solve(matrix, vector))
+        return self.bounded(self._solve(matrix, vector))
+
+
+OUTER_ROUNDS = 2
+
+
+@dataclass(frozen=True)
+class Refit:
+    """Constants of all evidence and of each fold, in the order of `names`."""
+
+    names: Sequence[tuple[str, str]]
+    whole: Floats
+    folds: Mapping[str, Floats]
+
+
+def refit(observations: Observations, folds: Mapping[str, Flags]) -> Refit:
+    """Fit all constants anew: physics is made linear around the constants of the round before."""
+    scale, known = observations.prepared.unscaled(), dict[tuple[str, str], float]()
+    for _ in range(OUTER_ROUNDS):
+        solver = _linear(observations, scale, known)
+        names = solver.design.names[: solver.design.kept]
+        known = dict(zip(names, solver.whole().tolist(), strict=True))
+        scale = observations.scale(_by_scope(known))
+    return Refit(names, solver.whole(), {name: solver.without(left_out) for name, left_out in folds.items()})
+
+
+def _by_scope(known: Mapping[tuple[str, str], float]) -> Calibration:
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for (scope, kind), value in known.items():
+        found[scope][kind] = value
+    return of_constants(found)
+
+
+def _linear(observations: Observations, scale: Floats, known: Mapping[tuple[str, str], float]) -> Solver:
+    """The regression around `scale`, whose constants are `known`."""
+    predicted, slopes = observations.sensitivity(scale)
+    designed = design(observations, slopes)
+    values = np.array([known.get(name, 0.0) for name in designed.names])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        residual = observations.sign * np.log(observations.measured / predicted)
+    usable = np.isfinite(residual) & np.array([item.metric != "fits" for item in observations.items])
+    residual = np.where(usable, residual, np.nan)
+    target = np.where(usable, residual + designed.x @ values, 0.0)
+    return Solver(designed, target, spreads(observations, residual), usable)

@@ -8,12 +8,15 @@ from importlib.resources import files
 
 import msgspec
 
+from raceline.estimate import groups
 from raceline.estimate.calibration import Keys
 from raceline.evidence.rows import Metric, Row
 
-_VISION = ("cnn", "vit", "detection", "two towers", "gan", "other")
-_LANGUAGE = ("dense", "moe")
-_EDGE_KINDS = ("npu", "phone", "edge")
+_OWN_GROUP = {
+    "training_vision": "vision-train",
+    "inference_vision": "vision-infer",
+    "megatron_ci": "train-tiny",
+}
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -33,55 +36,21 @@ def bars() -> tuple[Bar, ...]:
     return msgspec.json.decode(raw, type=tuple[Bar, ...])
 
 
-def group_of(row: Row, keys: Keys, metric: Metric, is_edge: bool) -> str:
-    """The group of one measured value."""
+def group_of(row: Row, keys: Keys, metric: Metric) -> str:
+    """The group of one measured value: that of an estimate like it, but for the tables that are
+    scored apart."""
     if metric == "fits":
         return "fit"
     if metric in ("memory_allocated_gib", "memory_reserved_gib"):
-        return "memory-allocated"
+        return groups.MEMORY_ALLOCATED
     if metric == "memory_device_gib":
-        return "memory-device"
-    return _training(row, keys) if keys.task == "train" else _inference(row, keys, metric, is_edge)
-
-
-def _training(row: Row, keys: Keys) -> str:
-    if row.table == "training_vision":
-        return "vision-train"
-    if row.table == "megatron_ci":
-        return "train-tiny"
-    if keys.model_class == "moe":
-        return "train-moe"
-    if keys.model_class in ("dense", "seq2seq") and keys.method in ("full", "lora", "qlora"):
-        return "train-finetune"
-    if keys.model_class in ("cnn", "encoder", "detection", "vit"):
-        return "train-classic"
-    if keys.model_class != "dense":
-        return "train-other"
-    if keys.numbers.startswith("16bit") and keys.generation in ("Ampere", "Hopper"):
-        return "train-dense-16bit"
-    is_new = keys.numbers[:4] in ("8bit", "4bit") or keys.generation.startswith(("Blackwell", "TPU"))
-    return "train-dense-new" if is_new else "train-dense-other"
-
-
-def _inference(row: Row, keys: Keys, metric: Metric, is_edge: bool) -> str:
-    if row.table == "inference_vision":
-        return "vision-infer"
-    if keys.model_class in _LANGUAGE:
-        return _language(row, metric)
-    if is_edge:
-        return "infer-edge"
-    if keys.model_class == "encoder":
-        return "infer-encoder"
-    return "infer-vision" if keys.model_class in _VISION else "infer-other"
-
-
-def _language(row: Row, metric: Metric) -> str:
+        return groups.MEMORY_DEVICE
+    if row.table in _OWN_GROUP:
+        return _OWN_GROUP[row.table]
+    if keys.task == "train":
+        return groups.training_group(keys)
     at_once = (row.scenario or {}).get("workload", {}).get("concurrency") or 1
-    if metric == "tpot_ms":
-        return "decode-one-stream" if at_once == 1 and row.table != "serving" else "serve-tpot"
-    if metric == "ttft_ms":
-        return "prefill" if at_once == 1 and row.table != "serving" else "serve-ttft"
-    return "serve-throughput" if metric == "tokens_per_s_per_device" else "decode-batch"
+    return groups.inference_group(keys, metric, 2 if row.table == "serving" else at_once)
 
 
 def family_of(model: str) -> str:

@@ -10,19 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raceline.accuracy.groups import family_of, group_of
-from raceline.estimate.calibration import KINDS, Keys
+from raceline.estimate.calibration import KINDS, UNSCALED, Calibration, Keys, columns
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.figures import METRICS, Prepared, prepare
 from raceline.estimate.hardware import Catalogue
 from raceline.estimate.run import Read
 from raceline.evidence.rows import Metric, Row
+from raceline.models import count
 from raceline.present.errors import RacelineError
 
 Floats = NDArray[np.float64]
 # Where a figure is a rate, a longer time makes it smaller.
 RATES = ("tokens_per_s_per_device", "samples_per_s_per_device")
 STEP = 0.05
-_EDGE = ("edge", "mobile", "phone")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,27 @@ class Observations:
         """-1 where the figure is a rate, 1 where it grows with what the factors scale."""
         return np.array([-1.0 if item.metric in RATES else 1.0 for item in self.items])
 
+    def scale(self, calibration: Calibration) -> Floats:
+        """The factors of every scenario under one calibration (scenarios x KINDS)."""
+        return columns(calibration.scale(keys) if keys else UNSCALED for keys in self.prepared.keys)
+
     def predicted(self, scale: Floats) -> Floats:
         """Predictions under `scale` (scenarios x KINDS)."""
         at, column = self._gather
         return np.asarray(self.prepared.figures(scale)[at, column])
+
+    def needed_gib(self, scale: Floats) -> Floats:
+        """The peak of every scenario."""
+        return np.asarray(self.prepared.figures(scale)[:, METRICS.index("memory_device_gib")])
+
+    def limit_gib(self, scale: Floats) -> Floats:
+        """The memory that every scenario's device has for it."""
+        return np.asarray(self.prepared.figures(scale)[:, METRICS.index("limit_gib")])
+
+    def parameters_b(self, at: int) -> float:
+        """Billions of parameters of a scenario's model."""
+        choice = self.prepared.choices[at]
+        return count.parameters(choice.model) / 1e9 if choice else float("nan")
 
     def sensitivity(self, scale: Floats) -> tuple[Floats, Floats]:
         """Predictions, and d log(time or bytes) / d log(factor), observations x KINDS."""
@@ -102,9 +119,8 @@ def observe(rows: Sequence[Row], catalogue: Catalogue, read: Read, efficiency: E
         if keys is None or choice is None or at in prepared.errors:
             refused[row.id] = prepared.errors[at]
             continue
-        is_edge = (choice.device.accelerator.tier or "") in _EDGE or choice.device.accelerator.kind == "npu"
         family = family_of(row.model or choice.model.name)
         for value in row.measured:
-            group = group_of(row, keys, value.metric, is_edge)
+            group = group_of(row, keys, value.metric)
             items.append(Observation(row, at, keys, value.metric, value.value, group, family))
     return Observations(items, prepared, refused)

@@ -44,6 +44,7 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     numbers: str
     method: str = ""
     is_fused: bool = False
+    is_edge: bool = False
 
 
 @cache

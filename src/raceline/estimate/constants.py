@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from raceline.estimate.calibration import NONE, Calibration, of_constants
+from raceline.estimate.spread import NO_SPREAD, Spread
 
 NUMBER_CLASSES = ("32bit", "16bit", "8bit", "4bit")
 
@@ -29,6 +30,7 @@ class Efficiency:
     matmul_sources: dict[tuple[str, str], str]
     scalar_sources: dict[str, str]
     calibration: Calibration = NONE
+    spread: Spread = NO_SPREAD
 
     def __getattr__(self, name: str) -> float:
         try:
@@ -59,12 +61,34 @@ class Efficiency:
 
 
 @cache
+def physics() -> Efficiency:
+    """The constants that ship with this version, without what was fitted on measured runs."""
+    raw = files("raceline.estimate").joinpath("data/efficiency.json").read_bytes()
+    return parse(msgspec.json.decode(raw))
+
+
+@cache
 def load() -> Efficiency:
-    """The constants that ship with this version."""
-    folder = files("raceline.estimate").joinpath("data")
-    physics = parse(msgspec.json.decode(folder.joinpath("efficiency.json").read_bytes()))
-    fitted = msgspec.json.decode(folder.joinpath("calibration.json").read_bytes())
-    return replace(physics, calibration=of_constants(fitted["constants"]))
+    """The constants that ship with this version, with the calibration and the ranges fitted on evidence."""
+    raw = files("raceline.estimate").joinpath("data/calibration.json").read_bytes()
+    fitted = msgspec.json.decode(raw, type=Fitted)
+    return replace(
+        physics(),
+        calibration=of_constants(fitted.constants),
+        spread=Spread(fitted.ranges, fitted.widths, fitted.support),
+    )
+
+
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """What `data/calibration.json` holds: log factors by scope and kind, log offsets of the range's ends
+    by group, widths by tier, and how many measured runs support which setups."""
+
+    schema: str
+    as_of: str = ""
+    constants: dict[str, dict[str, float]]
+    ranges: dict[str, tuple[float, float]] = {}
+    widths: tuple[float, ...] = (1.0, 1.0, 1.0)
+    support: dict[str, int] = {}
 
 
 def parse(data: dict[str, Any]) -> Efficiency:

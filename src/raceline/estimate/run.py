@@ -85,6 +85,9 @@ def table_of(choice: Choice) -> ModelTable:
     return table
 
 
+_EDGE_TIERS = ("edge", "mobile")
+
+
 def keys_of(choice: Choice, class_of_model: str) -> Keys:
     """What decides which factors of the calibration a choice takes."""
     accelerator = choice.device.accelerator
@@ -98,6 +101,7 @@ def keys_of(choice: Choice, class_of_model: str) -> Keys:
         numbers=number_word(choice.number_format, stored),
         method=choice.method or "",
         is_fused=choice.is_fused,
+        is_edge=accelerator.tier in _EDGE_TIERS,
     )
 
 

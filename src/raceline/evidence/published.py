@@ -29,10 +29,20 @@ def tables() -> tuple[str, ...]:
 @cache
 def rows(table: str) -> tuple[Row, ...]:
     """All rows of a table that ships."""
+    return tuple(_adapted(table, _records(_text(table), table)))
+
+
+def ids() -> frozenset[tuple[str, str]]:
+    """Table and id of every row that ships."""
+    return frozenset(
+        (table, str(record["id"])) for table in tables() for record in _records(_text(table), table)
+    )
+
+
+def _text(table: str) -> str:
     suffix = "yaml" if table == "fit" else "csv"
     packed = files("raceline.evidence").joinpath(f"data/{table}.{suffix}.gz").read_bytes()
-    text = gzip.decompress(packed).decode()
-    return tuple(_adapted(table, _records(text, table)))
+    return gzip.decompress(packed).decode()
 
 
 def read(path: str | Path) -> tuple[Row, ...]:

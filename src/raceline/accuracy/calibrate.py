@@ -1,0 +1,55 @@
+"""Calibration: every constant fitted anew on the evidence, as the files that ship."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+
+import msgspec
+
+from raceline.accuracy.constants import Constants, encode
+from raceline.accuracy.quantiles import Residuals
+from raceline.accuracy.result import Scored
+from raceline.accuracy.score import observed, refitted, score
+from raceline.estimate.constants import Fitted
+from raceline.estimate.hardware import Catalogue
+from raceline.estimate.run import Read
+
+SCHEMA = "raceline.calibration/1"
+
+
+class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What a calibration gives: the file that `estimate` reads, the folds' constants, the scores."""
+
+    fitted: Fitted
+    constants: Constants
+    scored: tuple[Scored, ...]
+
+
+def calibrate(catalogue: Catalogue, read: Read) -> Calibrated:
+    """Fit on the evidence that ships, and take the ranges from the left-out residuals."""
+    observations = observed(catalogue, read)
+    known = refitted(observations)
+    scored, residuals = score(observations, known)
+    return Calibrated(fitted=_fitted(known, residuals), constants=known, scored=tuple(scored))
+
+
+def _fitted(known: Constants, residuals: Residuals) -> Fitted:
+    spread = residuals.spread()
+    return Fitted(
+        schema=SCHEMA,
+        as_of=str(datetime.date.today()),
+        constants=known.of(None),
+        ranges=dict(spread.groups),
+        widths=spread.widths,
+        support=dict(spread.counts),
+    )
+
+
+def write(found: Calibrated, package: Path) -> tuple[Path, Path]:
+    """Write both files into a package folder; returns their paths."""
+    shipped = package / "estimate" / "data" / "calibration.json"
+    shipped.write_bytes(msgspec.json.format(msgspec.json.encode(found.fitted), indent=1) + b"\n")
+    folds = package / "accuracy" / "data" / "folds.json.gz"
+    folds.write_bytes(encode(found.constants))
+    return shipped, folds
