@@ -4,6 +4,7 @@
     raceline.describe("llama-3.1-8b")
     raceline.estimate({"model": "llama-3.1-8b", "hardware": {"accelerator": "h100-sxm"}})
     raceline.plan("llama-3.1-8b", method="lora", tokens=1e8)
+    raceline.accuracy("my-runs.csv")
     raceline.catalog("accelerators")
 
 Nothing is imported until it is used.
@@ -23,13 +24,14 @@ _PUBLIC = {
     "describe": "raceline.models.describe:describe",
     "estimate": "raceline.api:estimate",
     "plan": "raceline.api:plan",
+    "accuracy": "raceline.api:accuracy",
     "catalog": "raceline.api:catalog",
     "InputError": "raceline.present.errors:InputError",
     "MissingExtraError": "raceline.present.errors:MissingExtraError",
     "RacelineError": "raceline.present.errors:RacelineError",
 }
 # These are packages too: `raceline.plan(...)` and `raceline.plan.request` both work.
-_CALLABLE = frozenset({"catalog", "estimate", "plan"})
+_CALLABLE = frozenset({"accuracy", "catalog", "estimate", "plan"})
 
 __all__ = ["InputError", "MissingExtraError", "RacelineError", "__version__", "describe"]
 

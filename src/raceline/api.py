@@ -12,6 +12,7 @@ from raceline.estimate.hardware import Catalogue
 from raceline.models.graph import Model
 
 if TYPE_CHECKING:
+    from raceline.accuracy.report import By, Report
     from raceline.estimate.result import Estimate
     from raceline.estimate.scenario import Scenario
     from raceline.plan.result import Plan
@@ -72,6 +73,34 @@ def plan(model: str | Model, *, own: str | Path | None = None, **wish: Any) -> P
     found = read_model(model, wish.get("image_size")) if isinstance(model, str) else model
     wish.setdefault("today", datetime.date.today())
     return make_plan(PlanRequest(model=found, **wish), load_catalogue(own))
+
+
+def accuracy(
+    files: str | Path | Iterable[str | Path] = (),
+    *,
+    by: By | None = None,
+    worst: int = 10,
+    refit: bool = False,
+    own: str | Path | None = None,
+) -> Report:
+    """Errors on the published runs, or on the rows of files in the same formats; `by` breaks them down.
+
+    >>> raceline.accuracy(by="accelerator").errors.median
+
+    Raises InputError where a file can't be read, fits no format or holds no rows.
+    """
+    from raceline.accuracy.report import KEYS, report_of
+    from raceline.accuracy.score import score_files, score_published
+    from raceline.present.errors import InputError
+
+    paths = [files] if isinstance(files, (str, Path)) else list(files)
+    if by is not None and by not in KEYS:
+        raise InputError("accuracy.by_unknown", field="by", given=by, known=", ".join(KEYS))
+    known, read = load_catalogue(own), cache(read_model)
+    scores = score_files(paths, known, read) if paths else score_published(known, read, refit=refit)
+    if not scores.rows:
+        raise InputError("accuracy.no_rows", field="FILE", given=", ".join(map(str, paths)))
+    return report_of(scores, by, worst)
 
 
 def catalog(kind: str = "accelerators", name: str | None = None) -> Any:

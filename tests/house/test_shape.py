@@ -193,7 +193,7 @@ def test_modules_beside_an_extra_are_imported_inside_functions():
 
 LAYERS = [
     {"cli", "web"}, {"api"}, {"project", "launch"}, {"tune", "compress", "serve"}, {"diagnose", "bench"},
-    {"plan"}, {"stack"}, {"estimate"}, {"measure"}, {"evidence"}, {"models", "catalog"}, {"present"},
+    {"plan"}, {"accuracy"}, {"stack"}, {"estimate"}, {"measure"}, {"evidence"}, {"models", "catalog"}, {"present"},
 ]  # fmt: skip
 
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "describe": "raceline.cli.describe:command",
     "estimate": "raceline.cli.estimate:command",
     "plan": "raceline.cli.plan:command",
+    "accuracy": "raceline.cli.accuracy:command",
     "catalog": "raceline.cli.catalog:command",
     "schema": "raceline.cli.schema:command",
 }

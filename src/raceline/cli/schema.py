@@ -18,6 +18,7 @@ SCHEMAS = {
     "raceline.estimate/1": "raceline.estimate.result:Estimate",
     "raceline.describe/1": "raceline.models.describe:Description",
     "raceline.plan/1": "raceline.plan.result:Plan",
+    "raceline.accuracy/1": "raceline.accuracy.report:Report",
 }
 
 
