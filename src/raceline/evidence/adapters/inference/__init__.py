@@ -12,7 +12,7 @@ from raceline.catalog import constraints, load
 from raceline.evidence import exclusions
 from raceline.evidence.adapters.inference import measured, saturation
 from raceline.evidence.adapters.inference.reading import Reading, Unscored, plain_copy
-from raceline.evidence.adapters.inference.words import Format, runtime_of, words
+from raceline.evidence.adapters.inference.words import Format, runtime_of
 from raceline.evidence.rows import Row
 from raceline.models import count
 
@@ -177,7 +177,7 @@ def _splits_layers(reading: Reading) -> bool:
 def _passes(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[str, Any]:
     """Models that answer in one pass: a batch, each worker of a chip with its own."""
     batch = reading.batch()
-    if reading.usual.workers > 1:
+    if reading.usual.workers > 1 and reading.model.objective != "denoise":
         reading.assume("workers_per_chip", reading.usual.workers)
         batch *= reading.usual.workers
     part: dict[str, Any] = {"seq_len": reading.seq_len(), "image_size": reading.image_size()}
@@ -221,7 +221,7 @@ def _answers(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[
 def _saturated(reading: Reading, formats: Format, layout: dict[str, Any], length: int) -> int:
     cache = 1.0 if formats[2] == "fp8" else 2.0
     devices = layout.get("tp", 1) * layout.get("pp", 1)
-    most = saturation.most_of(reading.runtime, words().most_sequences)
+    most = reading.most_sequences
     return saturation.sequences(
         reading.model, reading.accelerator, devices, _bits(reading, formats), cache, length, most
     )

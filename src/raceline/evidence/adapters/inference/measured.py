@@ -50,6 +50,8 @@ def _answered(reading: Reading, value: float, workload: dict[str, Any]) -> Measu
         return _answer(reading, value)
     if metric == "ttft_ms":
         return _first_token(reading, value)
+    if metric == "tpot_ms" and "mlperf" in reading.source:
+        raise Unscored("batch_unknown")
     if metric == "tpot_ms":
         return Measured("answer_ms", value * both) if counts_prompt else Measured("tpot_ms", value)
     if metric == "decode_tokens_per_s":

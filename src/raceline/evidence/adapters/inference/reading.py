@@ -9,6 +9,7 @@ from typing import Any
 
 from raceline.catalog import load, resolve
 from raceline.catalog.types import Accelerator
+from raceline.evidence.adapters.inference import saturation
 from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, words
 from raceline.models import read
 from raceline.models.graph import Attention, Model
@@ -23,6 +24,7 @@ _RATES = {
 }  # fmt: skip
 _INSTEAD = {"nvfp4": "fp8", "fp8": "bf16", "int8": "fp16", "bf16": "fp16", "fp16": "bf16", "tf32": "fp32"}
 _POOLS = re.compile(r"(\d+)P(\d+)D, prefill and decode workers")
+_SENT = re.compile(r"(\d+) requests sent at once")
 _THREADS = re.compile(r"(\d+) threads")
 QUEUEING = ("requests queue", "1000/s")
 
@@ -98,10 +100,10 @@ class Reading:
         return known
 
     def _model(self) -> Model:
-        try:
-            return _read(self.word.model)
-        except InputError:
-            raise Unscored("model_unknown") from None
+        found = _read(self.word.model)
+        if found is None:
+            raise Unscored("model_unknown")
+        return found
 
     def _accelerator(self) -> Accelerator:
         try:
@@ -175,14 +177,32 @@ class Reading:
         if self.model.unit != "token":
             return None
         if stated := self.number("seq_len"):
-            if "mean length is half" in self.note:
-                return max(1, stated // 2)
-            return stated
-        found = self.word.seq_len or self.usual.seq_len
+            return self._unpadded(stated)
+        found = self.word.seq_len or self.usual.seq_lens.get(self.record["model"], self.usual.seq_len)
         if found is None:
             raise Unscored("length_unknown")
         self.assume("seq_len", found)
         return found
+
+    def _unpadded(self, padded: int) -> int:
+        """The mean length where the engine drops padding."""
+        if "mean length is half" in self.note:
+            return max(1, padded // 2)
+        if "SQuAD inputs are shorter" in self.note and self.runtime == "tensorrt":
+            self.assume("seq_len", words().squad_tokens)
+            return words().squad_tokens
+        return padded
+
+    @property
+    def most_sequences(self) -> int:
+        """The engine's own limit on sequences at once, and the number of requests where it is printed."""
+        large = (self.accelerator.memory_gib or 0.0) >= 70 and not self.accelerator.id.startswith("a100")
+        name = f"{self.runtime}-large"
+        known = words().most_sequences
+        is_large = large and name in known and self.record.get("year", "") >= "2025"
+        most = known[name] if is_large else known.get(self.runtime, saturation.MOST_IF_UNKNOWN)
+        sent = _SENT.search(self.note)
+        return min(most, int(sent.group(1))) if sent else most
 
     def image_size(self) -> int | None:
         """Side in pixels where the record or its model's word has one."""
@@ -273,8 +293,11 @@ def _cores(processor: str) -> int:
 
 
 @cache
-def _read(name: str) -> Model:
-    return read.read_model(name)
+def _read(name: str) -> Model | None:
+    try:
+        return read.read_model(name)
+    except InputError:
+        return None
 
 
 @cache

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from raceline.catalog.types import Accelerator
 from raceline.models import count
 from raceline.models.graph import Attention, Model
@@ -40,8 +38,3 @@ def least_cut(model: Model, accelerator: Accelerator, devices: int, weight_bits:
 
 def _cached(op: Attention, length: int) -> float:
     return float(min(length, op.window or length) * op.cache_width)
-
-
-def most_of(runtime: str, known: Mapping[str, int]) -> int:
-    """The engine's own limit on sequences at once."""
-    return known.get(runtime, MOST_IF_UNKNOWN)

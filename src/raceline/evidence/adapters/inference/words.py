@@ -22,8 +22,8 @@ class ModelWord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a source leaves out. `workers`: cores of a chip that each run a copy of the model; `steps`:
-    denoising steps of one image; `guidance`: images that the denoiser computes for one asked for."""
+    """What a source leaves out; `seq_lens` by model. `workers`: cores of a chip that each run a copy of the
+    model; `steps`: denoising steps of one image; `guidance`: images that are computed for one asked for."""
 
     precision: str | None = None
     batch: int | None = None
@@ -33,6 +33,7 @@ class Usual(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workers: int = 1
     steps: int | None = None
     guidance: int = 1
+    seq_lens: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,6 +48,7 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sources: dict[str, Usual]
     free_batches: dict[str, int]
     most_sequences: dict[str, int]
+    squad_tokens: int
 
 
 @cache
