@@ -90,12 +90,18 @@ def test_fit_is_told_by_table_and_misses_are_listed():
 
 def test_unscored_rows_are_shared_out_by_rule():
     kept_out = (unscored("a", "no_batch"), unscored("b", "no_batch"), unscored("c", "inconsistent"))
-    found = report_of(scores(scored(100, 110), rows=20, unscored=kept_out))
+    found = report_of(scores(scored(100, 110), rows=4, unscored=kept_out))
     assert [(item.rule, item.rows, item.share) for item in found.unscored] == [
-        ("no_batch", 2, 0.1),
-        ("inconsistent", 1, 0.05),
+        ("no_batch", 2, 0.5),
+        ("inconsistent", 1, 0.25),
     ]
-    assert found.unscored_share == pytest.approx(0.15)
+    assert found.unscored_share == pytest.approx(0.75)
+
+
+def test_rows_that_nothing_is_heard_of_are_counted_as_unscored():
+    found = report_of(scores(scored(100, 110), rows=3, unscored=(unscored("a", "no_batch"),)))
+    assert [(item.rule, item.rows) for item in found.unscored] == [("no_batch", 1), ("no_figure", 1)]
+    assert found.unscored_share == pytest.approx(2 / 3)
 
 
 def test_the_worst_rows_are_furthest_off_by_factor():

@@ -61,8 +61,10 @@ def test_reports_of_what_fitted_alone_have_a_screen():
 
 
 def test_what_is_not_scored_says_why():
-    text = render(accuracy_view(report_of(scores(unscored=(unscored("a", "no_batch"),), rows=4))))
-    assert "Not scored: 25 % of 4 rows" in text
+    text = render(
+        accuracy_view(report_of(scores(scored(1, 1), unscored=(unscored("a", "no_batch"),), rows=2)))
+    )
+    assert "Not scored: 50 % of the rows (2)" in text
     assert "because of no_batch" in text
 
 

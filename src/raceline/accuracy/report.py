@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from raceline.accuracy.groups import Bar, bars
-from raceline.accuracy.result import Scored, Scores, Unscored, Verdict
+from raceline.accuracy.result import Scored, Scores, Verdict
 from raceline.accuracy.totals import Errors, errors_of, grouped, left_out, median, quantile, ranked, standing
 
 By = Literal["source", "accelerator", "model", "task", "framework"]
@@ -22,6 +22,8 @@ INSIDE_GROUP = (0.65, 0.95)
 GROUP_ENOUGH = 30
 # Fit: least share right where it says yes or no, most tight, most false "no" of the runs that ran.
 RIGHT, TIGHT, FALSE_NO = 0.95, 0.12, 0.02
+# The rule of rows that have neither a figure nor a reason.
+NO_FIGURE = "no_figure"
 # Billions of parameters at which a size class ends.
 SIZES_B = (0.1, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0)
 
@@ -221,20 +223,30 @@ def _fit(verdicts: Sequence[Verdict]) -> tuple[FitScore, ...]:
     return (score_fit(verdicts), *parts)
 
 
-def _unscored(unscored: Sequence[Unscored], rows: int) -> tuple[UnscoredRule, ...]:
-    """By rule, the one with the most rows first."""
-    ids: dict[str, set[str]] = defaultdict(set)
+def _unscored(scores: Scores) -> tuple[UnscoredRule, ...]:
+    """By rule, the one with the most rows first; rows of which nothing is heard stand under NO_FIGURE."""
+    ids: dict[str, set[tuple[str, str]]] = defaultdict(set)
     reasons: dict[str, str] = {}
-    for item in unscored:
-        ids[item.rule].add(item.id)
+    for item in scores.unscored:
+        ids[item.rule].add((item.table, item.id))
         reasons.setdefault(item.rule, item.reason)
-    order = sorted(ids, key=lambda rule: (-len(ids[rule]), rule))
+    counts = {rule: len(found) for rule, found in ids.items()}
+    heard = _runs(scores) | {(item.table, item.id) for item in scores.unscored}
+    if scores.rows > len(heard):
+        counts[NO_FIGURE] = scores.rows - len(heard)
+    order = sorted(counts, key=lambda rule: (-counts[rule], rule))
     return tuple(
         UnscoredRule(
-            rule=rule, reason=reasons[rule], rows=len(ids[rule]), share=len(ids[rule]) / max(rows, 1)
+            rule=rule, reason=reasons.get(rule, ""), rows=counts[rule], share=counts[rule] / scores.rows
         )
         for rule in order
     )
+
+
+def _runs(scores: Scores) -> set[tuple[str, str]]:
+    """Table and id of every row with a figure or a verdict."""
+    verdicts = {(item.table, item.id) for item in scores.verdicts}
+    return verdicts | {(item.table, item.id) for item in scores.scored}
 
 
 def report_of(scores: Scores, by: By | None = None, worst: int = 10) -> Report:
@@ -243,10 +255,10 @@ def report_of(scores: Scores, by: By | None = None, worst: int = 10) -> Report:
     errors = errors_of(chosen) if chosen else None
     within = [abs(item.in_sample / item.measured - 1.0) for item in chosen]
     far = sorted(chosen, key=lambda item: -abs(math.log(item.predicted / item.measured)))
-    unscored = len({item.id for item in scores.unscored})
+    unscored = _unscored(scores)
     return Report(
         rows=scores.rows,
-        runs=len({item.id for item in scores.scored} | {item.id for item in scores.verdicts}),
+        runs=len(_runs(scores)),
         values=len(chosen),
         unknown_values=sum(left_out(item) == "none" for item in chosen),
         sources=len({item.source for item in scores.scored} | {item.source for item in scores.verdicts}),
@@ -256,8 +268,8 @@ def report_of(scores: Scores, by: By | None = None, worst: int = 10) -> Report:
         groups=score_groups(scores.scored),
         fit=_fit(scores.verdicts),
         fit_misses=tuple(item for item in scores.verdicts if is_miss(item)),
-        unscored=_unscored(scores.unscored, scores.rows),
-        unscored_share=unscored / max(scores.rows, 1),
+        unscored=unscored,
+        unscored_share=sum(item.rows for item in unscored) / max(scores.rows, 1),
         by=by,
         slices=slices_of(chosen, by) if by else (),
         worst=tuple(far[:worst]),

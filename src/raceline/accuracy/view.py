@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from raceline.accuracy.report import FitScore, GroupScore, Report, UnscoredRule
+from raceline.accuracy.report import NO_FIGURE, FitScore, GroupScore, Report, UnscoredRule
 from raceline.accuracy.result import Scored, Verdict
 from raceline.accuracy.totals import Errors
 from raceline.present.errors import Message, message
@@ -91,7 +91,7 @@ def groups_table(groups: tuple[GroupScore, ...]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             group_name(item.group), item.errors.values, figure(item.errors.median),
-            figure(item.errors.median_of_sources), figure(item.p90), figure(item.in_sample_median),
+            figure(item.errors.median_of_sources), figure(item.p90), in_sample(item),
             bar_text(item),
         )
         for item in groups
@@ -101,6 +101,11 @@ def groups_table(groups: tuple[GroupScore, ...]) -> Table:
         _number("in_sample"), Column(message("accuracy.column_bar"), align="right", can_wrap=False),
     )  # fmt: skip
     return Table(columns, tuple(rows), caption=message("accuracy.caption_groups"))
+
+
+def in_sample(item: GroupScore) -> str:
+    """The median where the group's own values were fitted; a dash where they never are."""
+    return DASH if item.folds[0].left_out == "none" else figure(item.in_sample_median)
 
 
 def ranges_table(report: Report) -> Table:
@@ -188,6 +193,8 @@ def unscored_table(report: Report) -> Table:
 
 def _rule(item: UnscoredRule) -> Message | str:
     """A rule's reason; a refusal (an id of a message) tells that of its first row."""
+    if item.rule == NO_FIGURE:
+        return message("accuracy.no_figure")
     return message("accuracy.refused", reason=item.reason) if "." in item.rule else item.reason or item.rule
 
 

@@ -6,7 +6,8 @@ import csv
 import gzip
 import importlib
 import io
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -46,7 +47,8 @@ def _text(table: str) -> str:
 
 
 def read(path: str | Path) -> tuple[Row, ...]:
-    """The rows of a file in one of the formats; raises InputError where its columns fit none."""
+    """The rows of a file in one of the formats; raises InputError where its columns fit none or a row
+    can't be read."""
     path = Path(path)
     try:
         size = path.stat().st_size
@@ -58,11 +60,32 @@ def read(path: str | Path) -> tuple[Row, ...]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("evidence.file_unread", field="FILE", given=str(path), reason=str(error)) from None
     table = "fit" if path.suffix in (".yaml", ".yml") else _format_of(text, path)
-    return tuple(_adapted(table, _records(text, table)))
+    return tuple(_checked(table, _records(text, table), path))
+
+
+def _checked(table: str, records: Iterable[Mapping[str, Any]], path: Path) -> Iterator[Row]:
+    """Rows of a file that nobody has proofread: what an adapter stumbles over names the row."""
+    adapt, number = _adapter(table).adapt, 0
+    try:
+        for number, record in enumerate(records, 1):
+            row = adapt(record)
+            for value in row.measured:
+                if not (math.isfinite(value.value) and (value.value > 0 or value.metric == "fits")):
+                    raise _bad_row(path, number, f"{value.metric}={value.value:g}")
+            yield row
+    except (csv.Error, KeyError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
+        raise _bad_row(path, number, f"{type(error).__name__}: {error}") from None
+
+
+def _bad_row(path: Path, number: int, reason: str) -> InputError:
+    return InputError("evidence.row_unread", field="FILE", given=str(path), row=number, reason=reason)
 
 
 def _format_of(text: str, path: Path) -> str:
-    header = set(next(csv.reader(io.StringIO(text)), []))
+    try:
+        header = set(next(csv.reader(io.StringIO(text)), []))
+    except csv.Error as error:
+        raise _bad_row(path, 0, str(error)) from None
     for name in FORMATS:
         if header >= _adapter(name).COLUMNS:
             return name
@@ -77,7 +100,8 @@ def _format_of(text: str, path: Path) -> str:
 
 def _records(text: str, table: str) -> Iterable[Mapping[str, Any]]:
     if table == "fit":
-        return list(load_yaml(text.encode()))
+        found = load_yaml(text.encode())
+        return found if isinstance(found, list) else [found]
     return csv.DictReader(io.StringIO(text))
 
 
