@@ -206,8 +206,9 @@ class _Builder:
     def _add_traffic(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
         elements, split, is_norm = _traffic(op)
         if elements:
+            more, kernels = _eager(op)
             self.rows["traffic"].append(
-                (group, _extent(op.rows), repeats, elements, split, is_norm, float(trains))
+                (group, _extent(op.rows), repeats, elements, split, is_norm, float(trains), more, kernels)
             )
 
     def _add_parameters(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
@@ -244,7 +245,7 @@ class _Builder:
                 ("kv_fixed", "kv_token", "kv_target", "heads", "kv_heads", "head_dim", "value_dim", "causal",
                  "window", "cache_width", "backward", "score_copies", "score_upcast", "block", "repeat"),
             ),
-            traffic=_columns(self.rows["traffic"], ("elements", "split", "norm", "backward")),
+            traffic=_columns(self.rows["traffic"], ("elements", "split", "norm", "backward", "eager", "kernels")),
             tensors=_columns(self.rows["tensors"], ("width", "fixed_bytes", "split", "eager", "block", "repeat")),
             parameters=self.parameters,
             trainable=self.trainable,
@@ -300,6 +301,20 @@ def _traffic(op: AnyOp) -> tuple[float, float, float]:
     if isinstance(op, Scan):
         return 4.0 * op.inner, 1.0, 0.0
     return 0.0, 0.0, 0.0
+
+
+# Plain PyTorch writes out each step: bytes over those of one fused kernel, and kernels. An RMS norm is cast
+# to 32 bits, squared, averaged, scaled, cast back and weighted: 30 bytes an element where 4 would do; rotary
+# embeddings are sliced, negated, concatenated, multiplied twice and added for queries and for keys
+# (https://github.com/huggingface/transformers, modeling_llama.py).
+_EAGER_RMS, _EAGER_ROTARY = (7.0, 8.0), (4.0, 14.0)
+
+
+def _eager(op: AnyOp) -> tuple[float, float]:
+    """Bytes over a fused kernel's, and kernels, of a memory-bound op in plain PyTorch."""
+    if isinstance(op, Norm) and op.style == "rms":
+        return _EAGER_RMS
+    return _EAGER_ROTARY if op.name.endswith("rotary") else (1.0, 1.0)
 
 
 def _boundary(body: list[Block]) -> Floats:

@@ -37,11 +37,14 @@ class StepTime:
 
 @dataclass(frozen=True, slots=True)
 class _LayoutTimes:
-    """Seconds that depend on the layout alone (arrays of K): ZeRO-3's traffic of one micro batch,
-    the gradients' reduction, the update, offload's traffic; rates and latencies of groups."""
+    """Seconds that depend on the layout alone (arrays of K): what adding up gradients takes, the host's
+    part of gathering, ZeRO-3's traffic of one micro batch, the gradients' reduction, the update, offload's
+    traffic; rates and latencies of groups."""
 
     share: Floats
     one_stage: Floats
+    accumulating: Floats
+    gathering_host: Floats
     sharding: Floats
     gradients: Floats
     update: Floats
@@ -64,7 +67,9 @@ def training_step(
     compute, memory, backward = _one_micro_batch(table, configs, shapes, times, devices, efficiency, fixed)
     busy = compute + memory
     host = np.maximum(_host(configs, layouts, times, efficiency, fixed) - busy, 0.0)
-    micro = busy + host
+    accumulating = fixed.accumulating[configs.layout] * (repeats > 1)
+    memory = memory + accumulating
+    micro = busy + host + accumulating
     scale = layouts.scale[at]
     sent = _exposed_layers(configs, layouts, times, fixed, efficiency) * scale[:, COLLECTIVE]
     sent += _exposed_sharding(fixed.sharding[at] * scale[:, COLLECTIVE], micro, efficiency)
@@ -136,9 +141,9 @@ def _host(
     launches = _stage(times.launches_forward + times.launches_backward, configs, fixed)
     again = np.array([0.0, 0.5, 1.0])[configs.recompute] * times.launches_forward[:, BODY][configs.shape]
     launches += again * fixed.share[configs.layout]
+    at = configs.layout
     per_launch = np.where(layouts.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
-    per_launch = per_launch * layouts.scale[:, HOST]
-    return np.asarray(launches * per_launch[configs.layout])
+    return np.asarray((launches * per_launch[at] + fixed.gathering_host[at]) * layouts.scale[at, HOST])
 
 
 def _exposed_layers(
@@ -184,6 +189,8 @@ def _layout_times(
     return _LayoutTimes(
         share=share,
         one_stage=(layouts.pp == 1).astype(float),
+        accumulating=_accumulating(table, layouts, devices, efficiency),
+        gathering_host=_gathering_host(table, layouts, efficiency),
         sharding=_sharding(table, layouts, devices, efficiency),
         gradients=_gradients(table, layouts, devices, efficiency),
         update=update,
@@ -194,6 +201,23 @@ def _layout_times(
         cp_seconds_per_byte=np.where(layouts.cp > 1, (layouts.cp - 1.0) / ring.bytes_s, 0.0),
         stage_latency=np.where(layouts.pp > 1, 2.0 * stages.latency_s * layouts.virtual_stages, 0.0),
         bubble_depth=depth / layouts.virtual_stages,
+    )
+
+
+def _accumulating(table: ModelTable, layouts: Layouts, devices: Devices, efficiency: Efficiency) -> Floats:
+    """Seconds to add one micro batch's gradients to the sum: it is read and written. ZeRO-3 sums shards,
+    which are small."""
+    trained = whole_stage(table, table.trainable, layouts).all
+    moved = trained * 2.0 * layouts.gradient_bytes
+    rate = devices.bandwidth_bytes_s[layouts.device] * efficiency.memory
+    return np.where(layouts.zero_stage >= 3, 0.0, moved * layouts.scale[:, UPDATE] / rate)
+
+
+def _gathering_host(table: ModelTable, layouts: Layouts, efficiency: Efficiency) -> Floats:
+    """Seconds of Python that ZeRO-3 needs around each layer: two gathers and a reduction."""
+    units = table.layers * layer_share(table, layouts)
+    return np.where(
+        (layouts.zero_stage >= 3) & (layouts.zero_group > 1), units * efficiency.gather_host_s, 0.0
     )
 
 
