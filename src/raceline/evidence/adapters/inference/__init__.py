@@ -12,13 +12,11 @@ from raceline.catalog import constraints, load
 from raceline.evidence import exclusions
 from raceline.evidence.adapters.inference import measured, saturation
 from raceline.evidence.adapters.inference.reading import Reading, Unscored, plain_copy
-from raceline.evidence.adapters.inference.words import Format, runtime_of
+from raceline.evidence.adapters.inference.words import Format, runtime_of, says
 from raceline.evidence.rows import Row
 from raceline.models import count
 
 COLUMNS = frozenset({"model", "accelerator", "precision", "metric", "value", "unit", "runtime", "batch"})
-SPECULATES = ("speculative", "eagle", "lookahead", "mtp")
-REUSES = ("prefix-caching", "prefix caching", "hicache", "radix", "enable-prefix", "kv-transfer")
 BITS = {"fp8": 8.0, "int8": 8.0, "nvfp4": 4.5, "fp32": 32.0}
 FOUR_BITS = 4.5
 SEVEN_SLICES = {40.0: "1g.5gb", 80.0: "1g.10gb"}
@@ -50,18 +48,22 @@ def _year(text: str) -> int | None:
 
 def _rule(record: Mapping[str, str]) -> str | None:
     """Why the record says too little, whatever its model and device are."""
-    note = record.get("note", "").lower()
+    note = record.get("note", "")
     if not record["value"] and record.get("fits") != "no":
         return "no_value"
-    if any(text in note for text in SPECULATES):
+    if says(note, "speculates"):
         return "speculative_decoding"
-    if any(text in note for text in REUSES):
+    if says(note, "reuses_prompts"):
         return "prefix_cache"
-    if "does not say whether tokens count" in note and "tokens" in record["metric"]:
+    if says(note, "unit_unclear") and "tokens" in record["metric"]:
         return "unit_unclear"
     if "mlperf" in record["source"] and "3d-unet" in record["model"]:
         return "windows_unknown"
-    if "1g" not in record.get("mig_profile", "") and "pods share" in note and record["concurrency"] != "1":
+    if (
+        "1g" not in record.get("mig_profile", "")
+        and says(note, "shares_device")
+        and record["concurrency"] != "1"
+    ):
         return "device_shared"
     return None
 
@@ -69,7 +71,7 @@ def _rule(record: Mapping[str, str]) -> str | None:
 def _scenario(reading: Reading) -> dict[str, Any]:
     formats = reading.formats()
     if formats[:2] == (None, None) and not _has_room(reading):
-        formats = ("bf16", "fp8", formats[2])
+        formats = (reading.native("bf16"), "fp8", formats[2])
         reading.assume("weight_precision", "fp8")
     formats = (*formats[:2], formats[2] or _cache_format(reading, formats))
     layout = _layout(reading, _bits(reading, formats))
@@ -196,7 +198,7 @@ def _halves(reading: Reading) -> int:
     if "cogvideo" in reading.word.model:
         return 2
     if reading.usual.guidance > 1:
-        reading.assume("guidance", "both halves in one batch")
+        reading.assume("guidance", reading.usual.guidance)
     return reading.usual.guidance
 
 

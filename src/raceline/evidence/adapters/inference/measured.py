@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from raceline.evidence.adapters.inference.reading import Reading, Unscored
+from raceline.evidence.adapters.inference.words import says
 from raceline.evidence.rows import Measured, Metric
 
-COUNTS_PROMPT = (
-    "counts prompt plus generated",
-    "(prompt + generated tokens)",
-    "counts input and output tokens",
-)
-PER_DEVICE_UNITS = ("tokens/s per GPU", "tokens/s per chip")
 SLICES = 7
 # A sample of MLPerf's DLRM is a user with 100 to 700 items, 270 on average:
 # https://github.com/mlcommons/inference/tree/master/recommendation/dlrm_v2/pytorch
@@ -45,7 +40,7 @@ def _answered(reading: Reading, value: float, workload: dict[str, Any]) -> Measu
     metric, unit = reading.record["metric"], reading.record["unit"]
     batch = reading.number("batch") or reading.number("concurrency") or 1
     both = workload["input_len"] + workload["output_len"]
-    counts_prompt = any(text in reading.note for text in COUNTS_PROMPT)
+    counts_prompt = says(reading.note, "counts_prompt")
     if metric in ("latency_ms", "p99_latency_ms"):
         return _answer(reading, value)
     if metric == "ttft_ms":
@@ -64,7 +59,7 @@ def _answered(reading: Reading, value: float, workload: dict[str, Any]) -> Measu
         value *= workload["output_len"]
     elif counts_prompt:
         return Measured("answer_ms", batch * both * 1000.0 / value)
-    return Measured("tokens_per_s_per_device", value / (1 if unit in PER_DEVICE_UNITS else _devices(reading)))
+    return Measured("tokens_per_s_per_device", value / (1 if says(unit, "per_device") else _devices(reading)))
 
 
 def _devices(reading: Reading) -> int:
@@ -74,7 +69,7 @@ def _devices(reading: Reading) -> int:
 def _answer(reading: Reading, value: float) -> Measured:
     if reading.record["metric"] == "p99_latency_ms":
         reading.assume("p99", "mean")
-    is_token = "time to generate the next token" in reading.note
+    is_token = says(reading.note, "next_token")
     return Measured("tpot_ms" if is_token else "answer_ms", value)
 
 
@@ -92,7 +87,7 @@ def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measure
     if unit == "denoising steps/s":
         return Measured("batch_ms", 1000.0 / value)
     if metric == "throughput_samples_per_s":
-        if "sum over the seven" in reading.note:
+        if says(reading.note, "sums_slices"):
             value /= SLICES
         if reading.model.objective == "rank" and "mlperf" in reading.source:
             value *= PAIRS_PER_SAMPLE
@@ -101,7 +96,7 @@ def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measure
         raise Unscored("metric_unknown")
     if metric == "p99_latency_ms":
         reading.assume("p99", "mean")
-    if unit == "ms per image":
+    if says(unit, "per_image"):
         value *= workload["concurrency"]
     return Measured("batch_ms", value / steps)
 

@@ -10,7 +10,7 @@ from typing import Any
 from raceline.catalog import load, resolve
 from raceline.catalog.types import Accelerator
 from raceline.evidence.adapters.inference import saturation
-from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, words
+from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, says, words
 from raceline.models import read
 from raceline.models.graph import Attention, Model
 from raceline.present.errors import InputError
@@ -26,7 +26,6 @@ _INSTEAD = {"nvfp4": "fp8", "fp8": "bf16", "int8": "fp16", "bf16": "fp16", "fp16
 _POOLS = re.compile(r"(\d+)P(\d+)D, prefill and decode workers")
 _SENT = re.compile(r"(\d+) requests sent at once")
 _THREADS = re.compile(r"(\d+) threads")
-QUEUEING = ("requests queue", "1000/s")
 
 
 class Unscored(Exception):
@@ -82,8 +81,7 @@ class Reading:
     @property
     def is_saturated(self) -> bool:
         """Whether more requests wait than run."""
-        named = any(text in self.note for text in QUEUEING) or "maximum load" in self.note
-        return named or "mlperf" in self.source
+        return says(self.note, "queues") or "mlperf" in self.source
 
     @property
     def depth(self) -> int:
@@ -169,8 +167,7 @@ class Reading:
         by_model = words().lengths.get(self.source.partition("-")[0], {})
         if self.record["model"] in by_model:
             return by_model[self.record["model"]]
-        is_chat = "ShareGPT" in self.note or "request throughput benchmark" in self.note
-        return words().sharegpt if is_chat else None
+        return words().sharegpt if says(self.note, "chats") else None
 
     def seq_len(self) -> int | None:
         """Length of an encoder's input; None for images."""
@@ -186,9 +183,9 @@ class Reading:
 
     def _unpadded(self, padded: int) -> int:
         """The mean length where the engine drops padding."""
-        if "mean length is half" in self.note:
+        if says(self.note, "halves_length"):
             return max(1, padded // 2)
-        if "SQuAD inputs are shorter" in self.note and self.runtime == "tensorrt":
+        if says(self.note, "drops_padding") and self.runtime == "tensorrt":
             self.assume("seq_len", words().squad_tokens)
             return words().squad_tokens
         return padded
@@ -241,7 +238,7 @@ class Reading:
         if word not in words().precisions:
             raise Unscored("precision_unknown")
         wanted, weight, cache = words().precisions[word]
-        return self._native(wanted), weight, cache
+        return self.native(wanted), weight, cache
 
     def _usual_precision(self) -> str:
         word = self.usual.precision
@@ -264,7 +261,7 @@ class Reading:
             return "fp4"
         return "fp8" if self.accelerator.fp8_dense_tflops else "fp16"
 
-    def _native(self, wanted: str | None) -> str | None:
+    def native(self, wanted: str | None) -> str | None:
         """The format itself, or the next that the device has a rate for."""
         name, first = wanted, wanted
         for _ in range(4):
@@ -273,7 +270,7 @@ class Reading:
             name = _INSTEAD.get(name.removesuffix("-mixed"))
             name = None if name == first else name
         if name != wanted:
-            self.assume("precision", name or "the device's own")
+            self.assume("precision", name or "own")
         return name
 
     def _has_rate(self, name: str) -> bool:

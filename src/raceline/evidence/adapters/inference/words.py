@@ -49,6 +49,7 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     free_batches: dict[str, int]
     most_sequences: dict[str, int]
     squad_tokens: int
+    says: dict[str, tuple[str, ...]]
 
 
 @cache
@@ -56,6 +57,12 @@ def words() -> Words:
     """The tables, read once."""
     raw: Any = load_yaml(files("raceline.evidence").joinpath("data/inference_words.yaml").read_bytes())
     return msgspec.convert(raw, Words)
+
+
+def says(text: str, meaning: str) -> bool:
+    """Whether a note or a unit has one of the words for `meaning`."""
+    lower = text.lower()
+    return any(word.lower() in lower for word in words().says[meaning])
 
 
 def runtime_of(engine: str, framework: str) -> str:
