@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 from raceline.evidence import exclusions
 from raceline.evidence.rows import Measured, Row
-from raceline.models import read
-from raceline.present.errors import InputError
+from raceline.evidence.sizes import model_of
 
 COLUMNS = frozenset({"model", "accelerator", "precision", "batch", "image_size", "infer_samples_per_s"})
 PRECISIONS = {
@@ -39,16 +37,7 @@ def _rule(record: Mapping[str, str]) -> str | None:
         return "no_value"
     if record["precision"] not in PRECISIONS:
         return "precision_unknown"
-    return None if _is_known(record["model"]) else "model_unknown"
-
-
-@cache
-def _is_known(model: str) -> bool:
-    try:
-        read.read_model(model)
-    except InputError:
-        return False
-    return True
+    return None if model_of(record) else "model_unknown"
 
 
 def _scenario(record: Mapping[str, str]) -> dict[str, Any]:
@@ -56,7 +45,7 @@ def _scenario(record: Mapping[str, str]) -> dict[str, Any]:
     if "torch.compile" in record.get("framework", ""):
         setup["compile"] = True
     return {
-        "model": record["model"],
+        "model": model_of(record),
         "workload": {
             "task": "infer", "image_size": int(record["image_size"]), "concurrency": int(record["batch"]),
         },

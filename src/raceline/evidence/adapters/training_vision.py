@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from raceline.evidence import exclusions
 from raceline.evidence.rows import Measured, Row
-from raceline.models import names
+from raceline.evidence.sizes import model_of
 
 COLUMNS = frozenset({
     "id", "source", "source_url", "model", "accelerator", "framework", "precision", "batch", "image_size",
@@ -41,7 +41,7 @@ def adapt(record: Mapping[str, str]) -> Row:
         note=_note(record),
         scenario=None if unscored else {
             "id": record["id"],
-            "model": record["model"],
+            "model": model_of(record),
             "workload": {"task": "train", "method": "pretrain", "image_size": int(record["image_size"])},
             "hardware": {"accelerator": record["accelerator"], "count": 1},
             "setup": {name: value for name, value in setup.items() if value is not None},
@@ -64,4 +64,4 @@ def _note(record: Mapping[str, str]) -> str:
 def _why_unscored(record: Mapping[str, str]) -> str | None:
     if not record.get("train_samples_per_s"):
         return "no_value"
-    return None if names.is_bundled(record["model"]) else "model_unknown"
+    return None if model_of(record) else "model_unknown"
