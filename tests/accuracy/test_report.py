@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from accuracy.made import scored, scores, unscored, verdict
 from raceline.accuracy.groups import Bar
 from raceline.accuracy.report import by_size, is_bar_met, report_of, score_fit, score_group
 from raceline.accuracy.totals import errors_of
 from raceline.present.text import builtin
+from scores_by_hand import scored, scores, unscored, verdict
 
 BAR = Bar("train-moe", 0.25, 0.5, None)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from accuracy.made import scored
 from raceline.accuracy.totals import alternatives, errors_of, half_width, median, quantile, standing
+from scores_by_hand import scored
 
 
 def test_a_quantile_lies_between_two_neighbours():

@@ -5,13 +5,13 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from accuracy.made import scored, scores, unscored, verdict
 from raceline.accuracy.groups import bars
 from raceline.accuracy.plots import plots
 from raceline.accuracy.report import report_of
 from raceline.accuracy.view import accuracy_view, figure, signed
 from raceline.present.terminal import render
 from raceline.present.text import has_text
+from scores_by_hand import scored, scores, unscored, verdict
 
 EVERYTHING = scores(
     *(scored(1e5 * (at + 1), 2.9e5 * (at + 1), id=str(at), group=bar.group) for at, bar in enumerate(bars())),

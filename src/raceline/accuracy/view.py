@@ -7,16 +7,12 @@ from raceline.accuracy.result import Scored, Verdict
 from raceline.accuracy.totals import Errors
 from raceline.present.errors import Message, message
 from raceline.present.text import word
-from raceline.present.units import DASH, quantity
+from raceline.present.units import DASH, quantity, unit_of
 from raceline.present.views import Cell, Column, Group, Heading, Table, Text, View
 
 MOST_SLICES = 30
 MOST_MISSES = 20
-_METRIC_UNITS = {
-    "tokens_per_s_per_device": "tokens_per_s", "samples_per_s_per_device": "samples_per_s",
-    "step_time_s": "s", "batch_ms": "ms", "ttft_ms": "ms", "tpot_ms": "ms", "answer_ms": "ms",
-    "memory_allocated_gib": "gib", "memory_reserved_gib": "gib", "memory_device_gib": "gib",
-}  # fmt: skip
+_RATES = {"tokens_per_s_per_device": "tokens_per_s", "samples_per_s_per_device": "samples_per_s"}
 
 
 def accuracy_view(report: Report) -> View:
@@ -213,7 +209,7 @@ def worst_list(worst: tuple[Scored, ...]) -> Group:
 
 def shown(item: Scored, value: float) -> str:
     """A value in the unit of its metric."""
-    return quantity(value, _METRIC_UNITS.get(item.metric, ""))
+    return quantity(value, _RATES.get(item.metric) or unit_of(item.metric))
 
 
 def factor(item: Scored) -> str:
