@@ -41,7 +41,7 @@ def group_of(row: Row, keys: Keys, metric: Metric) -> str:
     scored apart."""
     if metric == "fits":
         return "fit"
-    if metric in ("memory_allocated_gib", "memory_reserved_gib"):
+    if metric in ("memory_allocated_gib", "memory_last_allocated_gib", "memory_reserved_gib"):
         return groups.MEMORY_ALLOCATED
     if metric == "memory_device_gib":
         return groups.MEMORY_DEVICE

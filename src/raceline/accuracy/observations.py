@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,9 +39,14 @@ class Observation:
     family: str
 
     @property
-    def label(self) -> str:
-        """What the folds are cut by, as text."""
-        return f"{self.row.id}:{self.metric}"
+    def sign(self) -> float:
+        """-1 where the figure is a rate, 1 where it grows with what the factors scale."""
+        return -1.0 if self.metric in RATES else 1.0
+
+    def around(self, mid: float, low: float, high: float) -> tuple[float, float]:
+        """The range around a predicted figure from log offsets of time or bytes."""
+        offsets = (low, high) if self.sign > 0 else (-high, -low)
+        return mid * math.exp(offsets[0]), mid * math.exp(offsets[1])
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class Observations:
     @cached_property
     def sign(self) -> Floats:
         """-1 where the figure is a rate, 1 where it grows with what the factors scale."""
-        return np.array([-1.0 if item.metric in RATES else 1.0 for item in self.items])
+        return np.array([item.sign for item in self.items])
 
     def scale(self, calibration: Calibration) -> Floats:
         """The factors of every scenario under one calibration (scenarios x KINDS)."""
@@ -104,7 +110,6 @@ class Observations:
 
 
 _COLUMN = {name: METRICS.index(name) for name in METRICS if name != "limit_gib"}
-_COLUMN["memory_reserved_gib"] = METRICS.index("memory_device_gib")
 _COLUMN["fits"] = METRICS.index("memory_device_gib")
 
 

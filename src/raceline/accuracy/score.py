@@ -87,8 +87,9 @@ def _residuals(
     items: Sequence[Observation], predictions: Sequence[float], labels: Sequence[str]
 ) -> Residuals:
     measured = np.array([item.measured for item in items])
+    sign = np.array([item.sign for item in items])
     with np.errstate(divide="ignore", invalid="ignore"):
-        return Residuals(items, np.log(measured / np.array(predictions)), labels)
+        return Residuals(items, sign * np.log(measured / np.array(predictions)), labels)
 
 
 def _whole(observations: Observations, known: Constants) -> Floats:
@@ -124,7 +125,7 @@ def _with_ranges(
         low, high = ends[item.group, name]
         width = residuals.widths[residuals.tiers[index]]
         mid = float(predicted[index])
-        around = (mid * np.exp(low * width), mid * np.exp(high * width))
+        around = item.around(mid, low * width, high * width)
         scored.append(scored_of(item, observations, name, mid, around, float(within[index])))
     return scored
 
@@ -183,8 +184,8 @@ def _score_own(rows: Sequence[Row], catalogue: Catalogue, read: Read, started: f
     for item, value in zip(observations.items, predicted.tolist(), strict=True):
         if not _is_timed(item) or not np.isfinite(value) or item.measured <= 0:
             continue
-        low, high = np.exp(spread.offsets(item.group, item.keys)) * value
-        scored.append(scored_of(item, observations, "none", value, (low, high), value))
+        around = item.around(value, *spread.offsets(item.group, item.keys))
+        scored.append(scored_of(item, observations, "none", value, around, value))
     return _scores(rows, observations, scored, scale, started)
 
 

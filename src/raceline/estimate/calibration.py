@@ -47,6 +47,9 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
     is_edge: bool = False
 
 
+NO_KEYS = Keys(task="", model_class="", generation="", accelerator="", runtime="", numbers="")
+
+
 @cache
 def scopes(keys: Keys) -> tuple[str, ...]:
     """The scopes that a run lies in, the widest first, each as kind=name."""

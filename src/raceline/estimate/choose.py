@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from raceline.catalog import constraints, load
-from raceline.estimate.calibration import UNSCALED
+from raceline.estimate.calibration import NO_KEYS, UNSCALED, Keys
 from raceline.estimate.conventions import bytes_per_element, convention, engine
 from raceline.estimate.devices import FORMATS, Device, peak_flops
 from raceline.estimate.scenario import Scenario, Setup, Workload
@@ -70,6 +70,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     chosen: dict[str, Any]
     notes: tuple[Message, ...] = ()
     scale: tuple[float, ...] = UNSCALED
+    keys: Keys = NO_KEYS
 
     @property
     def count(self) -> int:
@@ -88,7 +89,9 @@ def choose(
     method = _method(workload, setup, model, picker) if is_training else None
     runtime = picker.take("runtime", _runtime(scenario, model, device, is_training))
     notes = (*notes, *_check_runtime(runtime, scenario, device))
-    precision = picker.take("precision", _precision(setup, model, device, method, is_training))
+    precision = setup.precision or picker.take(
+        "precision", _precision(setup, model, device, method, is_training)
+    )
     number_format = _number_format(precision, device, setup)
     stored = bytes_per_element(setup.weight_precision or model.weight_format or precision)
     layout = _layout(scenario, model, picker, is_training, parameters * stored / 2**30, device)
@@ -135,6 +138,7 @@ def choose(
         chosen=picker.chosen,
         notes=notes,
         scale=UNSCALED,
+        keys=NO_KEYS,
     )
 
 

@@ -31,7 +31,8 @@ from raceline.present.errors import RacelineError
 Floats = NDArray[np.float64]
 METRICS = (
     "tokens_per_s_per_device", "samples_per_s_per_device", "step_time_s", "batch_ms", "ttft_ms", "tpot_ms",
-    "answer_ms", "memory_allocated_gib", "memory_device_gib", "limit_gib",
+    "answer_ms", "memory_allocated_gib", "memory_last_allocated_gib", "memory_reserved_gib", "memory_device_gib",
+    "limit_gib",
 )  # fmt: skip
 _AT = {name: index for index, name in enumerate(METRICS)}
 
@@ -71,6 +72,8 @@ class _Training:
         memory = done.memory
         found[:, _AT["memory_device_gib"]] = memory.total[row] / GIB
         found[:, _AT["memory_allocated_gib"]] = (memory.total - memory.reserved)[row] / GIB
+        found[:, _AT["memory_last_allocated_gib"]] = memory.last_allocated[row] / GIB
+        found[:, _AT["memory_reserved_gib"]] = (memory.total - memory.outside)[row] / GIB
         found[:, _AT["limit_gib"]] = self.devices.memory_bytes[self.device_of] / GIB
         return found
 
@@ -101,6 +104,7 @@ class _Inference:
         found[:, _AT["answer_ms"]] = answer_s * 1e3
         found[:, _AT["memory_device_gib"]] = memory.total / GIB
         found[:, _AT["memory_allocated_gib"]] = (memory.total - memory.reserved) / GIB
+        found[:, _AT["memory_reserved_gib"]] = (memory.total - memory.reserved) / GIB
         share = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)
         found[:, _AT["limit_gib"]] = self.devices.memory_bytes[serving.device] * share / GIB
         return found
@@ -145,7 +149,7 @@ def prepare(
         except RacelineError as error:
             errors[index] = error
             continue
-        choices[index], keys[index] = choice, session.keys(choice)
+        choices[index], keys[index] = choice, choice.keys
         members[table_key(choice)].append(index)
     groups: list[_Training | _Inference] = []
     for group in members.values():

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from raceline.estimate import groups
+from raceline.estimate.calibration import Keys
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.result import Fits, Range
 
@@ -11,14 +15,23 @@ SURELY_FITS = 0.98
 SURELY_FAILS = 1.01
 
 
-def time_range(mid_s: float, efficiency: Efficiency) -> Range:
-    """A step time with its bounds."""
-    return Range(mid_s * efficiency.time_low, mid_s, mid_s * efficiency.time_high)
+def training_range(mid_s: float, keys: Keys, efficiency: Efficiency) -> Range:
+    """A training step's time with its bounds."""
+    return _around(mid_s, efficiency.spread.offsets(groups.training_group(keys), keys))
 
 
-def memory_range(mid_gib: float, efficiency: Efficiency) -> Range:
+def inference_range(mid: float, metric: str, sequences: float, keys: Keys, efficiency: Efficiency) -> Range:
+    """A time of inference with its bounds; `metric` is the one that was measured of such runs."""
+    return _around(mid, efficiency.spread.offsets(groups.inference_group(keys, metric, sequences), keys))
+
+
+def memory_range(mid_gib: float, keys: Keys, efficiency: Efficiency) -> Range:
     """A peak with its bounds."""
-    return Range(mid_gib * efficiency.memory_low, mid_gib, mid_gib * efficiency.memory_high)
+    return _around(mid_gib, efficiency.spread.offsets(groups.MEMORY_DEVICE, keys))
+
+
+def _around(mid: float, offsets: tuple[float, float]) -> Range:
+    return Range(mid * math.exp(offsets[0]), mid, mid * math.exp(offsets[1]))
 
 
 def verdict(needed: float, limit: float) -> Fits:

@@ -7,13 +7,23 @@ from typing import Any
 
 from raceline.catalog.prices import Price
 from raceline.estimate import cost, host
+from raceline.estimate.calibration import Keys
 from raceline.estimate.choose import Choice
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import peak_flops
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import GIB
-from raceline.estimate.ranges import memory_range, time_range, verdict, worst
-from raceline.estimate.result import Estimate, Fact, Latency, MemoryParts, Range, Throughput, TimeParts
+from raceline.estimate.ranges import inference_range, memory_range, training_range, verdict, worst
+from raceline.estimate.result import (
+    Estimate,
+    Fact,
+    Latency,
+    LatencyRanges,
+    MemoryParts,
+    Range,
+    Throughput,
+    TimeParts,
+)
 from raceline.estimate.serving import Serving, ServingMemory, ServingTime
 from raceline.estimate.train import Evaluated
 from raceline.present.errors import Message, message
@@ -37,9 +47,9 @@ def trained(
     """The estimate of a training row."""
     steps_of = float(done.configs.accumulation[row])
     global_batch = micro_batch * choice.dp * steps_of
-    step_s = time_range(float(done.time.total[row]), efficiency)
+    step_s = training_range(float(done.time.total[row]), choice.keys, efficiency)
     parts = TimeParts(**{name: float(getattr(done.time, name)[row]) for name in _BOUNDS})
-    memory = _training_memory(done, row, limit_bytes, efficiency)
+    memory = _training_memory(done, row, limit_bytes, choice.keys, efficiency)
     trained_elements, adapters = float(table.trainable.sum()), float(table.adapters.sum())
     total = float(table.parameters.sum())
     needed_gib = host.host_memory_gib(choice, total, trained_elements, offloaded_bytes)
@@ -102,10 +112,12 @@ def served(
         host=_value(time.host, row) or 0.0,
     )
     share = float(serving.engine_fraction[row]) or 1.0
-    held = _serving_memory(memory, row, limit_bytes * share, efficiency)
+    held = _serving_memory(memory, row, limit_bytes * share, choice.keys, efficiency)
     needed_gib = host.host_memory_gib(choice, float(table.parameters.sum()), 0.0, 0.0)
     fits, warnings = _verdict(choice, held, needed_gib)
-    step_s = time_range(float(time.step_s[row]), efficiency)
+    is_decoding = choice.output_len > 0
+    metric = "tpot_ms" if is_decoding else "batch_ms"
+    step_s = inference_range(float(time.step_s[row]), metric, choice.concurrency, choice.keys, efficiency)
     tokens, samples = _value(time.tokens_per_s_per_device, row), _value(time.samples_per_s_per_device, row)
     duration = _serving_duration(choice, tokens, samples, efficiency)
     hour_usd = price.price_hour_usd if price else None
@@ -126,6 +138,7 @@ def served(
         mfu=_mfu(choice, float(time.flops_per_s[row])),
         tflops_per_device=float(time.flops_per_s[row]) / 1e12,
         bound_by=_bound(parts),
+        latency_range_ms=_latency_ranges(choice, time, row, efficiency),
         duration_s=duration,
         cost_usd=cost.cost_usd(duration, hour_usd),
         price_usd_per_hour=hour_usd,
@@ -143,25 +156,27 @@ def served(
     )
 
 
-def _training_memory(done: Evaluated, row: int, limit_bytes: float, efficiency: Efficiency) -> MemoryParts:
+def _training_memory(
+    done: Evaluated, row: int, limit_bytes: float, keys: Keys, efficiency: Efficiency
+) -> MemoryParts:
     def gib(name: str) -> float:
         return float(getattr(done.memory, name)[row]) / GIB
 
     return MemoryParts(
-        total=memory_range(gib("total"), efficiency), limit=limit_bytes / GIB, parameters=gib("parameters"),
+        total=memory_range(gib("total"), keys, efficiency), limit=limit_bytes / GIB, parameters=gib("parameters"),
         gradients=gib("gradients"), optimizer=gib("optimizer"), activations=gib("activations"),
         logits=gib("logits"), kv_cache=None, workspace=gib("workspace"), reserved=gib("reserved"),
     )  # fmt: skip
 
 
 def _serving_memory(
-    memory: ServingMemory, row: int, limit_bytes: float, efficiency: Efficiency
+    memory: ServingMemory, row: int, limit_bytes: float, keys: Keys, efficiency: Efficiency
 ) -> MemoryParts:
     def gib(name: str) -> float:
         return float(getattr(memory, name)[row]) / GIB
 
     return MemoryParts(
-        total=memory_range(gib("total"), efficiency), limit=limit_bytes / GIB, parameters=gib("weights"),
+        total=memory_range(gib("total"), keys, efficiency), limit=limit_bytes / GIB, parameters=gib("weights"),
         gradients=None, optimizer=None, activations=gib("activations"), logits=gib("logits"),
         kv_cache=gib("kv_cache"), workspace=0.0, reserved=gib("reserved"),
     )  # fmt: skip
@@ -225,7 +240,19 @@ def _serving_duration(
     amount, rate = (workload.tokens, tokens) if tokens else (workload.samples, samples)
     if amount is None or not rate:
         return None
-    return time_range(amount / (rate * choice.count), efficiency)
+    metric = "tokens_per_s_per_device" if tokens else "batch_ms"
+    seconds = amount / (rate * choice.count)
+    return inference_range(seconds, metric, choice.concurrency, choice.keys, efficiency)
+
+
+def _latency_ranges(choice: Choice, time: ServingTime, row: int, efficiency: Efficiency) -> LatencyRanges:
+    def around(name: str) -> Range | None:
+        mid = _milliseconds(getattr(time, f"{name}_s"), row)
+        if mid is None:
+            return None
+        return inference_range(mid, f"{name}_ms", choice.concurrency, choice.keys, efficiency)
+
+    return LatencyRanges(batch=around("batch"), ttft=around("ttft"), tpot=around("tpot"))
 
 
 def _value(values: Any, row: int) -> float | None:

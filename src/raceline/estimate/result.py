@@ -61,6 +61,14 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     tpot: float | None
 
 
+class LatencyRanges(msgspec.Struct, frozen=True, kw_only=True):
+    """The latencies in milliseconds with their bounds."""
+
+    batch: Range | None
+    ttft: Range | None
+    tpot: Range | None
+
+
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """A measured run near this one."""
 
@@ -99,10 +107,12 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     duration_s: Range | None
     cost_usd: Range | None
     energy_kwh: float | None
+    latency_range_ms: LatencyRanges | None = None
     price_usd_per_hour: float | None = None
     cost_usd_per_million_tokens: Range | None = None
     chosen: dict[str, Any]
     evidence: tuple[Neighbour, ...] = ()
+    narrows: Message | None = None
     warnings: tuple[Message, ...] = ()
     basis: tuple[Fact, ...] = ()
     schema: str = "raceline.estimate/1"

@@ -143,9 +143,8 @@ class Session:
             self.prices[hardware] = self.catalogue.price_hour_usd(hardware, accelerator)
         device, notes = self.devices[hardware]
         choice = choose(whole, model, device, notes, self._parameters(whole.model, model))
-        if not calibration.by_scope:
-            return choice
-        return msgspec.structs.replace(choice, scale=calibration.scale(self.keys(choice)))
+        keys = self.keys(choice)
+        return msgspec.structs.replace(choice, keys=keys, scale=calibration.scale(keys))
 
     def keys(self, choice: Choice) -> Keys:
         """What decides which factors a choice takes."""

@@ -63,12 +63,12 @@ def estimate_view(estimate: Estimate, title: str = "") -> View:
 
 
 def _figures(estimate: Estimate) -> list[tuple[Cell, ...]]:
-    step, latency, rate = estimate.step_time_s, estimate.latency_ms, estimate.throughput
+    step, ranges, rate = estimate.step_time_s, estimate.latency_range_ms, estimate.throughput
     figures: list[tuple[str, Quantity | None]] = [
         ("step", Quantity(step.mid, "s", step.low, step.high) if step else None),
-        ("batch", Quantity(latency.batch, "ms") if latency.batch else None),
-        ("ttft", Quantity(latency.ttft, "ms") if latency.ttft else None),
-        ("tpot", Quantity(latency.tpot, "ms") if latency.tpot else None),
+        ("batch", _span(ranges.batch, "ms") if ranges else None),
+        ("ttft", _span(ranges.ttft, "ms") if ranges else None),
+        ("tpot", _span(ranges.tpot, "ms") if ranges else None),
         (
             "tokens",
             Quantity(rate.tokens_per_s_per_device, "tokens_per_s") if rate.tokens_per_s_per_device else None,

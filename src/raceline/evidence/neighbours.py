@@ -1,0 +1,151 @@
+"""The measured runs that lie nearest to a scenario.
+
+A distance is a sum of differences, each in units of what it usually costs in agreement: another class of model
+counts most, then another generation, runtime, method and number format; sizes count by their ratio. 0 is the
+same setup; beyond about 1 a run says little about another.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+# What another value of a setting costs, and a factor of two in a size.
+WORDS = {"generation": 0.5, "accelerator": 0.25, "runtime": 0.4, "numbers": 0.4, "method": 0.4}
+SIZES = {"parameters": 0.2, "length": 0.15, "batch": 0.15, "devices": 0.08}
+
+
+class Features(msgspec.Struct, frozen=True, kw_only=True):
+    """What decides how near two runs are. `parameters`: those that a token visits; `length`: tokens of a
+    sample or the image's side; `batch`: samples (or sequences) on one device at once."""
+
+    task: str
+    model_class: str
+    generation: str
+    accelerator: str
+    runtime: str
+    numbers: str
+    method: str
+    parameters: float
+    length: float
+    batch: float
+    devices: float
+
+
+class Index(msgspec.Struct, frozen=True, kw_only=True):
+    """All measured values by column; words and sources are indices into `words`."""
+
+    words: tuple[str, ...]
+    ids: tuple[str, ...]
+    metrics: tuple[int, ...]
+    measured: tuple[float, ...]
+    sources: tuple[int, ...]
+    tasks: tuple[int, ...]
+    features: dict[str, tuple[int, ...]]
+    sizes: dict[str, tuple[float, ...]]
+    schema: str = "raceline.neighbours/1"
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured value near a scenario."""
+
+    id: str
+    metric: str
+    measured: float
+    distance: float
+    source_url: str
+
+
+@cache
+def shipped() -> Neighbours:
+    """The index that ships with this version."""
+    packed = files("raceline.evidence").joinpath("data/neighbours.json.gz").read_bytes()
+    return Neighbours(msgspec.json.decode(gzip.decompress(packed), type=Index))
+
+
+class Neighbours:
+    """An index ready to be asked: rows by task and class, as arrays."""
+
+    def __init__(self, index: Index) -> None:
+        self.index = index
+        self.code = {word: at for at, word in enumerate(index.words)}
+        self.metrics = np.array(index.metrics)
+        self.features = {name: np.array(column) for name, column in index.features.items()}
+        self.sizes = {name: np.log2(np.maximum(column, 1e-9)) for name, column in index.sizes.items()}
+        self.rows: dict[int, NDArray[np.int64]] = {}
+        tasks = np.array(index.tasks)
+        for code in np.unique(tasks).tolist():
+            self.rows[code] = np.flatnonzero(tasks == code)
+
+    def nearest(self, wanted: Features, metrics: Sequence[str], most: int = 3) -> tuple[Found, ...]:
+        """The nearest measured values of these metrics, one a run; none of another task or class."""
+        rows = self.rows.get(self.code.get(f"{wanted.task}/{wanted.model_class}", -1))
+        if rows is None:
+            return ()
+        codes = [self.code[metric] for metric in metrics if metric in self.code]
+        rows = rows[np.isin(self.metrics[rows], codes)]
+        distance = self._distances(wanted, rows)
+        found: dict[str, Found] = {}
+        for at in np.argsort(distance, kind="stable")[: 6 * most].tolist():
+            row = int(rows[at])
+            item = self._found(row, float(distance[at]))
+            found.setdefault(item.id, item)
+            if len(found) == most:
+                break
+        return tuple(found.values())
+
+    def _distances(self, wanted: Features, rows: NDArray[np.int64]) -> Floats:
+        total = np.zeros(len(rows))
+        for name, cost in WORDS.items():
+            code = self.code.get(getattr(wanted, name), -1)
+            total += cost * (self.features[name][rows] != code)
+        for name, cost in SIZES.items():
+            size = np.log2(max(getattr(wanted, name), 1e-9))
+            total += cost * np.abs(self.sizes[name][rows] - size)
+        return total
+
+    def _found(self, row: int, distance: float) -> Found:
+        index = self.index
+        return Found(
+            id=index.ids[row],
+            metric=index.words[index.metrics[row]],
+            measured=index.measured[row],
+            distance=round(distance, 3),
+            source_url=index.words[index.sources[row]],
+        )
+
+
+def build(rows: Sequence[tuple[str, str, float, str, Features]]) -> Index:
+    """An index of (id, metric, measured, source url, features)."""
+    codes: dict[str, int] = {}
+
+    def code(word: str) -> int:
+        return codes.setdefault(word, len(codes))
+
+    def column(name: str) -> tuple[int, ...]:
+        return tuple(code(getattr(features, name)) for *_, features in rows)
+
+    columns = {name: column(name) for name in WORDS}
+    return Index(
+        ids=tuple(row[0] for row in rows),
+        metrics=tuple(code(row[1]) for row in rows),
+        measured=tuple(float(f"{row[2]:.5g}") for row in rows),
+        sources=tuple(code(row[3]) for row in rows),
+        tasks=tuple(code(f"{row[4].task}/{row[4].model_class}") for row in rows),
+        features=columns,
+        sizes={name: tuple(float(f"{getattr(row[4], name):.4g}") for row in rows) for name in SIZES},
+        words=tuple(codes),
+    )
+
+
+def encode(index: Index) -> bytes:
+    """As it is stored, byte for byte the same each time."""
+    return gzip.compress(msgspec.json.encode(index), compresslevel=9, mtime=0)
