@@ -22,7 +22,10 @@ _RATES = {
     "fp32": "fp32_tflops", "tf32": "tf32_tflops", "fp16": "fp16_dense_tflops", "bf16": "bf16_dense_tflops",
     "fp8": "fp8_dense_tflops", "int8": "int8_dense_tops", "nvfp4": "fp4_dense_tflops",
 }  # fmt: skip
-_INSTEAD = {"nvfp4": "fp8", "fp8": "bf16", "int8": "fp16", "bf16": "fp16", "fp16": "bf16", "tf32": "fp32"}
+_INSTEAD = {
+    "nvfp4": ("fp8", "bf16", "fp16"), "fp8": ("bf16", "fp16"), "int8": ("fp16", "bf16"), "bf16": ("fp16",),
+    "fp16": ("bf16",), "tf32": ("fp32",), "fp32": (),
+}  # fmt: skip
 _POOLS = re.compile(r"(\d+)P(\d+)D, prefill and decode workers")
 _SENT = re.compile(r"(\d+) requests sent at once")
 _THREADS = re.compile(r"(\d+) threads")
@@ -108,8 +111,7 @@ class Reading:
             found = _resolve(self.record["accelerator"])
         except InputError:
             raise Unscored("device_unknown") from None
-        has_rate = found.fp32_tflops or found.fp16_dense_tflops or found.bf16_dense_tflops
-        if found.memory_bw_gbs is None or not has_rate:
+        if found.memory_bw_gbs is None or found.memory_gib is None:
             raise Unscored("device_unknown")
         if found.kind != "cpu" and "(cpu)" in self.framework:
             raise Unscored("device_unknown")
@@ -232,13 +234,21 @@ class Reading:
         """Formats of arithmetic, weights and cache, as the device can have them."""
         word = self.record.get("precision", "") or self._usual_precision()
         if not word:
+            self._check_rate(None)
             return (None, None, None)
         if "spars" in word or word == "autoquant":
             raise Unscored("compression_unstated")
         if word not in words().precisions:
             raise Unscored("precision_unknown")
         wanted, weight, cache = words().precisions[word]
-        return self.native(wanted), weight, cache
+        found = self.native(wanted)
+        self._check_rate(found)
+        return found, weight, cache
+
+    def _check_rate(self, chosen: str | None) -> None:
+        """A device of the catalogue must have a rate for the format, or for the one that is chosen."""
+        if chosen is None and not any(self._has_rate(name) for name in ("bf16", "fp16", "fp32")):
+            raise Unscored("device_unknown")
 
     def _usual_precision(self) -> str:
         word = self.usual.precision
@@ -263,14 +273,13 @@ class Reading:
 
     def native(self, wanted: str | None) -> str | None:
         """The format itself, or the next that the device has a rate for."""
-        name, first = wanted, wanted
-        for _ in range(4):
-            if name is None or self._has_rate(name.removesuffix("-mixed")):
-                break
-            name = _INSTEAD.get(name.removesuffix("-mixed"))
-            name = None if name == first else name
-        if name != wanted:
-            self.assume("precision", name or "own")
+        if wanted is None:
+            return None
+        base = wanted.removesuffix("-mixed")
+        name = next((name for name in (base, *_INSTEAD[base]) if self._has_rate(name)), None)
+        if name == base:
+            return wanted
+        self.assume("precision", name or "own")
         return name
 
     def _has_rate(self, name: str) -> bool:
