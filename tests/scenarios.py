@@ -90,7 +90,7 @@ def devices(*names_: str) -> Devices:
 def shapes(seq_len: float, **other: float) -> Shapes:
     """One shape of a batch of 1 in bf16 on the first device; `other` replaces columns."""
     zeros = ("target_len", "new_targets", "decoding", "sequence_parallel", "fused")
-    ones = ("batch", "new_fixed", "tp", "cp", "ep", "flash")
+    ones = ("batch", "new_fixed", "tp", "cp", "ep", "expert_tp", "expert_share", "flash")
     two_bytes = ("activation_bytes", "weight_bytes", "plain_weight_bytes", "cache_bytes")
     values = {
         **dict.fromkeys(zeros, 0.0),

@@ -32,9 +32,11 @@ class Shapes:
     `Devices.peak`; `activation_bytes` of one element; `weight_bytes` of one quantisable element,
     `plain_weight_bytes` of the others, `cache_bytes` of a cached one; `new_fixed`, `new_tokens` and
     `new_targets`: positions of one sample that this pass computes, `seq_len` and `target_len` those
-    that attention can look back to; `decoding`: 1 where the past is read from a cache; `fused`:
-    kernels fuse elementwise work;
-    `flash`: no attention scores are kept; `scale`: U x KINDS, the calibration's factors."""
+    that attention can look back to; `decoding`: 1 where the past is read from a cache;
+    `expert_tp` cuts experts' matrices where `tp` cuts the others, and `expert_share` is what a device
+    computes of its own sequences' visits to experts, more than 1 where other ranks send it theirs;
+    `fused`: kernels fuse elementwise work; `flash`: no attention scores are kept; `scale`: U x KINDS, the
+    calibration's factors."""
 
     device: Ints
     precision: Ints
@@ -48,6 +50,8 @@ class Shapes:
     tp: Floats
     cp: Floats
     ep: Floats
+    expert_tp: Floats
+    expert_share: Floats
     sequence_parallel: Floats
     fused: Floats
     flash: Floats
@@ -166,9 +170,9 @@ class _MatmulTimes:
 def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _MatmulTimes:
     ops, groups = table.matmul, table.matmul.by_group()
     rows = positions(ops.extents, shapes)
-    tp, ep = shapes.tp[:, None], np.minimum(shapes.ep[:, None], ops["experts"])
-    is_expert = ops["experts"] > 1
-    visits = rows * ops["experts_per_token"]
+    is_expert, ep = ops["experts"] > 1, np.minimum(shapes.ep[:, None], ops["experts"])
+    tp = np.where(is_expert, shapes.expert_tp[:, None], shapes.tp[:, None])
+    visits = rows * ops["experts_per_token"] * shapes.expert_share[:, None]
     active = np.where(is_expert, np.minimum(ops["experts"] / ep, np.maximum(visits, 1e-9)), 1.0)
     m = np.where(is_expert, visits / active, rows)
     n = np.maximum(ops["n"] / np.where(ops["column"] > 0, tp, 1.0), 1.0)

@@ -208,6 +208,7 @@ def _shapes(
         device=serving.device, precision=serving.precision, batch=batch, seq_len=seq_len,
         target_len=target_len, new_fixed=new_fixed, new_tokens=new_tokens, new_targets=new_targets,
         decoding=decoding, tp=serving.tp, cp=np.ones(len(serving)), ep=serving.ep,
+        expert_tp=serving.tp, expert_share=np.ones(len(serving)),
         sequence_parallel=np.zeros(len(serving)), fused=serving.fused, flash=serving.flash,
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
         plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes, scale=serving.scale,

@@ -143,6 +143,8 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
         tp=layouts.tp,
         cp=layouts.cp,
         ep=layouts.ep,
+        expert_tp=layouts.tp,
+        expert_share=ones,
         sequence_parallel=_column(c.sequence_parallel for c in choices),
         fused=layouts.fused,
         flash=_column(c.attention == "flash" for c in choices),

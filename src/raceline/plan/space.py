@@ -315,7 +315,8 @@ def _shapes(
         device=source.device, precision=formats[used], batch=np.array(MICRO_BATCHES, dtype=np.float64)[batch],
         seq_len=job.seq_len * ones, target_len=job.target_len * ones, new_fixed=ones,
         new_tokens=job.seq_len * ones, new_targets=job.target_len * ones, decoding=0.0 * ones, tp=source.tp,
-        cp=source.cp, ep=source.ep, sequence_parallel=(source.tp > 1).astype(float), fused=source.fused, flash=ones,
+        cp=source.cp, ep=source.ep, expert_tp=source.tp, expert_share=ones,
+        sequence_parallel=(source.tp > 1).astype(float), fused=source.fused, flash=ones,
         activation_bytes=elements[used], weight_bytes=quantised, plain_weight_bytes=source.compute_bytes,
         cache_bytes=elements[used], scale=source.scale,
     )  # fmt: skip
