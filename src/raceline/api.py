@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from raceline.accuracy.report import By, Report
     from raceline.estimate.result import Estimate
     from raceline.estimate.scenario import Scenario
+    from raceline.evidence.neighbours import Neighbours
     from raceline.plan.result import Plan
     from raceline.present.errors import RacelineError
 
@@ -34,6 +35,13 @@ def load_catalogue(own_file: str | Path | None = None) -> Catalogue:
     )
 
 
+def measured_runs() -> Neighbours:
+    """The index of published runs that an estimate names its neighbours from."""
+    from raceline.evidence.neighbours import shipped
+
+    return shipped()
+
+
 def read_model(reference: str, image_size: int | None = None) -> Model:
     """A model by bundled name, file, folder, ``hf:ORG/NAME`` or ``module:function``."""
     from raceline.models import read
@@ -50,7 +58,7 @@ def estimate(scenario: Scenario | Mapping[str, Any], *, own: str | Path | None =
     """
     from raceline.estimate.run import estimate_one
 
-    return estimate_one(scenario, load_catalogue(own), cache(read_model))
+    return estimate_one(scenario, load_catalogue(own), cache(read_model), neighbours=measured_runs())
 
 
 def estimate_all(
@@ -59,7 +67,7 @@ def estimate_all(
     """Estimates in the order of the scenarios; an error stands in the place of one that failed."""
     from raceline.estimate.run import estimate_many
 
-    return estimate_many(list(scenarios), load_catalogue(own), cache(read_model))
+    return estimate_many(list(scenarios), load_catalogue(own), cache(read_model), neighbours=measured_runs())
 
 
 def plan(model: str | Model, *, own: str | Path | None = None, **wish: Any) -> Plan:

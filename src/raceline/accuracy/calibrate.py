@@ -8,12 +8,17 @@ from pathlib import Path
 import msgspec
 
 from raceline.accuracy.constants import Constants, encode
+from raceline.accuracy.observations import Observations
 from raceline.accuracy.quantiles import Residuals
 from raceline.accuracy.result import Scored
 from raceline.accuracy.score import observed, refitted, score
 from raceline.estimate.constants import Fitted
 from raceline.estimate.hardware import Catalogue
+from raceline.estimate.neighbourhood import features_of
 from raceline.estimate.run import Read
+from raceline.evidence.neighbours import Index, build
+from raceline.evidence.neighbours import encode as encode_index
+from raceline.models import count
 
 SCHEMA = "raceline.calibration/1"
 
@@ -22,6 +27,7 @@ class Calibrated(msgspec.Struct, frozen=True, kw_only=True):
     """What a calibration gives: the file that `estimate` reads, the folds' constants, the scores."""
 
     fitted: Fitted
+    index: Index
     constants: Constants
     scored: tuple[Scored, ...]
 
@@ -31,7 +37,26 @@ def calibrate(catalogue: Catalogue, read: Read) -> Calibrated:
     observations = observed(catalogue, read)
     known = refitted(observations)
     scored, residuals = score(observations, known)
-    return Calibrated(fitted=_fitted(known, residuals), constants=known, scored=tuple(scored))
+    return Calibrated(
+        fitted=_fitted(known, residuals), index=index_of(observations), constants=known, scored=tuple(scored)
+    )
+
+
+def index_of(observations: Observations) -> Index:
+    """The measured values as the index of neighbours."""
+    rows, parameters = [], dict[str, float]()
+    for item in observations.items:
+        choice = observations.prepared.choices[item.at]
+        if choice is None or item.metric == "fits":
+            continue
+        name = choice.scenario.model
+        if name not in parameters:
+            parameters[name] = float(count.parameters_active(choice.model))
+        setup = choice.scenario.setup
+        batch = float(choice.concurrency if choice.task == "infer" else setup.micro_batch or 1)
+        features = features_of(choice, parameters[name], batch)
+        rows.append((item.row.id, item.metric, item.measured, item.row.source_url, features))
+    return build(rows)
 
 
 def _fitted(known: Constants, residuals: Residuals) -> Fitted:
@@ -50,6 +75,7 @@ def write(found: Calibrated, package: Path) -> tuple[Path, Path]:
     """Write both files into a package folder; returns their paths."""
     shipped = package / "estimate" / "data" / "calibration.json"
     shipped.write_bytes(msgspec.json.format(msgspec.json.encode(found.fitted), indent=1) + b"\n")
+    (package / "evidence" / "data" / "neighbours.json.gz").write_bytes(encode_index(found.index))
     folds = package / "accuracy" / "data" / "folds.json.gz"
     folds.write_bytes(encode(found.constants))
     return shipped, folds

@@ -34,13 +34,14 @@ def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
     several, scenarios = _scenarios(file)
     if not several:
         given = next(scenarios)
-        found = estimate_one(given, known, api.read_model)
-        screen = (lambda: explain_view(found)) if explain else (lambda: estimate_view(found, _title(given)))
-        show(found, as_json=as_json, view=screen)
+        one = estimate_one(given, known, api.read_model, neighbours=api.measured_runs())
+        screen = (lambda: explain_view(one)) if explain else (lambda: estimate_view(one, _title(given)))
+        show(one, as_json=as_json, view=screen)
         return
     failed = False
     while chunk := list(islice(scenarios, CHUNK)):
-        for item, outcome in zip(chunk, estimate_many(chunk, known, api.read_model), strict=True):
+        found = estimate_many(chunk, known, api.read_model, neighbours=api.measured_runs())
+        for item, outcome in zip(chunk, found, strict=True):
             failed |= isinstance(outcome, RacelineError)
             _line(item, outcome, as_json)
     if failed:

@@ -19,13 +19,16 @@ from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, known_runtime
 from raceline.estimate.devices import Device, Devices, arrange
 from raceline.estimate.hardware import Catalogue, device_for
+from raceline.estimate.latency import serving_time
 from raceline.estimate.layout import ModelTable, tabulate
 from raceline.estimate.memory import GIB, states_off_device
+from raceline.estimate.neighbourhood import with_neighbours
 from raceline.estimate.remedy import PeakBytes, remedies
 from raceline.estimate.report import served, trained
 from raceline.estimate.result import Estimate, Fact
 from raceline.estimate.scenario import Hardware, Scenario, parse
-from raceline.estimate.serving import serving_memory, serving_time
+from raceline.estimate.serving import serving_memory
+from raceline.evidence.neighbours import Neighbours
 from raceline.models import count
 from raceline.models.graph import Model
 from raceline.present.errors import InputError, Message, RacelineError
@@ -36,9 +39,9 @@ _MEMORY_WARNINGS = ("estimate.exceeds_memory", "estimate.tight_memory")
 
 
 def estimate_one(scenario: Scenario | Mapping[str, Any], catalogue: Catalogue, read: Read,
-                 efficiency: Efficiency | None = None) -> Estimate:  # fmt: skip
+                 efficiency: Efficiency | None = None, neighbours: Neighbours | None = None) -> Estimate:  # fmt: skip
     """The estimate of one scenario; raises InputError where it can't be made."""
-    outcome = estimate_many([scenario], catalogue, read, efficiency)[0]
+    outcome = estimate_many([scenario], catalogue, read, efficiency, neighbours=neighbours)[0]
     if isinstance(outcome, RacelineError):
         raise outcome
     return outcome
@@ -47,9 +50,10 @@ def estimate_one(scenario: Scenario | Mapping[str, Any], catalogue: Catalogue, r
 def estimate_many(
     scenarios: Sequence[Scenario | Mapping[str, Any] | RacelineError], catalogue: Catalogue, read: Read,
     efficiency: Efficiency | None = None, calibrations: Sequence[Calibration] | None = None,
+    neighbours: Neighbours | None = None,
 ) -> list[Outcome]:  # fmt: skip
     """Estimates in the order of the scenarios; an error stands in the place of one that failed.
-    `calibrations`: one for each scenario, where they differ."""
+    `calibrations`: one for each scenario, where they differ; `neighbours`: measured runs to name."""
     session = Session(catalogue, read, efficiency or constants.load())
     shared = session.efficiency.calibration
     outcomes: list[Outcome | None] = [None] * len(scenarios)
@@ -67,8 +71,10 @@ def estimate_many(
             found: Sequence[Outcome] = session.evaluate(choices)
         except RacelineError as error:
             found = [error] * len(choices)
-        for (index, _), outcome in zip(members, found, strict=True):
+        for (index, choice), outcome in zip(members, found, strict=True):
             outcomes[index] = outcome
+            if neighbours is not None and isinstance(outcome, Estimate):
+                outcomes[index] = session.beside(outcome, choice, neighbours)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -121,6 +127,7 @@ class Session:
         self.catalogue, self.read, self.efficiency = catalogue, read, efficiency
         self.models: dict[tuple[str, int | None], Model | RacelineError] = {}
         self.parameters: dict[str, float] = {}
+        self.active: dict[str, float] = {}
         self.classes: dict[str, str] = {}
         self.facts: dict[tuple[Device, str], tuple[Fact, ...]] = {}
         self.devices: dict[Hardware, tuple[Device, tuple[Message, ...]]] = {}
@@ -152,6 +159,14 @@ class Session:
         if reference not in self.classes:
             self.classes[reference] = model_class(choice.model)
         return keys_of(choice, self.classes[reference])
+
+    def beside(self, estimate: Estimate, choice: Choice, neighbours: Neighbours) -> Estimate:
+        """The estimate with its nearest measured runs."""
+        reference = choice.scenario.model
+        if reference not in self.active:
+            self.active[reference] = float(count.parameters_active(choice.model))
+        spread = self.efficiency.spread
+        return with_neighbours(estimate, choice, self.active[reference], neighbours, spread)
 
     def _facts(self, choice: Choice) -> tuple[Fact, ...]:
         key = (choice.device, choice.number_format)
@@ -219,7 +234,7 @@ class Session:
         serving = infer.arrays(choices, device_of)
         with np.errstate(divide="ignore", invalid="ignore"):
             memory = serving_memory(table, serving, devices, self.efficiency)
-            time = serving_time(table, serving, devices, self.efficiency)
+            time = serving_time(table, serving, memory, devices, self.efficiency)
         estimates = [
             served(
                 choice, serving, memory, time, row, table, float(devices.memory_bytes[device]),

@@ -58,8 +58,26 @@ def estimate_view(estimate: Estimate, title: str = "") -> View:
         chosen = ", ".join(f"{name}={value}" for name, value in estimate.chosen.items())
         items.append(Text(message("estimate.chosen", settings=chosen)))
     items.append(Text(message("estimate.mfu_convention")))
+    if estimate.evidence:
+        items.append(_neighbours_table(estimate))
+    if estimate.narrows is not None:
+        items.append(Text(estimate.narrows))
     items.extend(Text(warning, tone="warning") for warning in estimate.warnings)
     return Group(tuple(items))
+
+
+def _neighbours_table(estimate: Estimate) -> View:
+    """The nearest measured runs."""
+    columns = (
+        Column(message("estimate.column_measured"), align="right", can_wrap=False),
+        Column(message("estimate.column_distance"), align="right"),
+        Column(message("estimate.column_source")),
+    )
+    rows: list[tuple[Cell, ...]] = [
+        (f"{item.measured:,.5g} {item.unit}", f"{item.distance:.2f}", f"{item.id} {item.source_url}")
+        for item in estimate.evidence
+    ]
+    return Table(columns, tuple(rows), caption=message("estimate.nearest_runs"))
 
 
 def _figures(estimate: Estimate) -> list[tuple[Cell, ...]]:

@@ -11,7 +11,7 @@ from raceline.catalog import load, resolve
 from raceline.catalog.types import Accelerator
 from raceline.evidence.adapters.inference import saturation
 from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, says, words
-from raceline.models import read
+from raceline.models import names, read
 from raceline.models.graph import Attention, Model
 from raceline.present.errors import InputError
 
@@ -300,6 +300,9 @@ def _cores(processor: str) -> int:
 
 @cache
 def _read(name: str) -> Model | None:
+    """A bundled model only: a table's word is never opened as a file nor run as a function."""
+    if not names.is_bundled(name):
+        return None
     try:
         return read.read_model(name)
     except InputError:
