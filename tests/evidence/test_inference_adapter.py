@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from raceline import api
+from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import parse
 from raceline.evidence.adapters import inference, inference_vision
 from raceline.evidence.exclusions import exclusions
@@ -59,7 +61,8 @@ def test_missing_settings_leave_few_rows_unscored(rows: dict[str, list[Row]]) ->
 
 def test_a_sample_of_the_rows_is_estimated(rows: dict[str, list[Row]]) -> None:
     scored = [row for table in rows.values() for row in table if row.scenario][::STRIDE]
-    found = api.estimate_all([row.scenario for row in scored if row.scenario])
+    scenarios = [row.scenario for row in scored if row.scenario]
+    found = estimate_many(scenarios, api.load_catalogue(), cache(api.read_model))
     assert [item for item in found if isinstance(item, Exception)] == []
 
 
