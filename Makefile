@@ -7,7 +7,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 STAMP := $(VENV)/.stamp
 
-.PHONY: plan test check format bench messages questions accuracy oracles wheel clean python
+.PHONY: plan test check format bench messages questions accuracy peers oracles wheel clean python calibrate
 
 plan: $(STAMP)-core
 	$(VENV)/bin/raceline plan llama-3.1-8b
@@ -29,11 +29,20 @@ format: $(STAMP)-dev
 bench: $(STAMP)-core
 	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/python tools/bench.py --write
 
+# other estimators on the same rows, each in an environment of its own
+peers: $(STAMP)-core
+	$(VENV)/bin/python -m tools.peers
+
 questions: $(STAMP)-core
 	$(VENV)/bin/python tools/questions.py
 
 accuracy: $(STAMP)-core
 	$(VENV)/bin/python tools/accuracy.py --write
+
+# one thread: the last digits of sums depend on how they are split
+calibrate: $(STAMP)-core
+	$(VENV)/bin/python tools/pack_evidence.py
+	OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 $(VENV)/bin/raceline calibrate
 
 messages: $(STAMP)-test
 	$(VENV)/bin/python tools/messages.py
@@ -46,7 +55,7 @@ wheel: $(STAMP)-dev
 	$(VENV)/bin/python -m build --wheel --outdir dist .
 
 clean:
-	rm -rf $(VENV) $(ORACLES) dist build
+	rm -rf $(VENV) $(ORACLES) .venv-peers dist build
 
 python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

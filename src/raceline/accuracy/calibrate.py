@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,8 @@ from raceline.estimate.run import Read
 from raceline.evidence.neighbours import Index, build
 from raceline.evidence.neighbours import encode as encode_index
 from raceline.models import count
+from raceline.present.errors import message
+from raceline.present.views import Cell, Column, Table, View
 
 SCHEMA = "raceline.calibration/1"
 
@@ -71,11 +74,46 @@ def _fitted(known: Constants, residuals: Residuals) -> Fitted:
     )
 
 
-def write(found: Calibrated, package: Path) -> tuple[Path, Path]:
-    """Write both files into a package folder; returns their paths."""
+def write(found: Calibrated, package: Path) -> tuple[Path, ...]:
+    """Write what ships into a package folder; returns the files' paths."""
     shipped = package / "estimate" / "data" / "calibration.json"
     shipped.write_bytes(msgspec.json.format(msgspec.json.encode(found.fitted), indent=1) + b"\n")
-    (package / "evidence" / "data" / "neighbours.json.gz").write_bytes(encode_index(found.index))
+    neighbours = package / "evidence" / "data" / "neighbours.json.gz"
+    neighbours.write_bytes(encode_index(found.index))
     folds = package / "accuracy" / "data" / "folds.json.gz"
     folds.write_bytes(encode(found.constants))
-    return shipped, folds
+    return shipped, folds, neighbours
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a calibration did."""
+
+    constants: int
+    scopes: int
+    folds: int
+    values: int
+    files: dict[str, int]
+    schema: str = "raceline.calibrated/1"
+
+
+def summary_of(found: Calibrated, paths: Sequence[Path]) -> Summary:
+    """How many constants were fitted on how many values, and the files with their bytes."""
+    return Summary(
+        constants=sum(len(kinds) for kinds in found.fitted.constants.values()),
+        scopes=len(found.fitted.constants),
+        folds=len(found.constants.folds),
+        values=len(found.index.ids),
+        files={path.name: path.stat().st_size for path in paths},
+    )
+
+
+def summary_view(summary: Summary) -> View:
+    """The summary as one table."""
+    rows: list[tuple[Cell, ...]] = [
+        (message("accuracy.calibrated_constants"), f"{summary.constants:,}"),
+        (message("accuracy.calibrated_scopes"), f"{summary.scopes:,}"),
+        (message("accuracy.calibrated_folds"), f"{summary.folds:,}"),
+        (message("accuracy.calibrated_values"), f"{summary.values:,}"),
+        *((name, f"{size:,} bytes") for name, size in summary.files.items()),
+    ]
+    return Table((Column(""), Column("", align="right")), tuple(rows), has_header=False)
