@@ -116,7 +116,7 @@ def time_ops(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
 def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> ShapeTimes:
     matmul = _matmuls(table, shapes, devices, efficiency)
     attention = _attentions(table.attention, shapes, devices, efficiency)
-    traffic = _traffics(table.traffic, shapes, devices, efficiency)
+    traffic = _traffics(table, shapes, devices, efficiency)
     saved, largest, layer = _saved(table, shapes)
     return ShapeTimes(
         forward_compute_s=matmul.forward_compute + attention.forward,
@@ -315,13 +315,14 @@ class _TrafficTimes:
     backward: Floats
 
 
-def _traffics(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _TrafficTimes:
+def _traffics(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _TrafficTimes:
     """Memory-bound ops: bytes / bandwidth, less where kernels are fused; backward moves twice."""
-    groups = ops.by_group()
+    ops, groups = table.traffic, table.traffic.by_group()
     tp, sp = shapes.tp[:, None], shapes.sequence_parallel[:, None]
     cut = np.where(ops["split"] > 0, tp, np.where(sp > 0, tp, 1.0))
     moved = positions(ops.extents, shapes) * ops["elements"] * ops.count / cut
-    scale = np.where(shapes.fused > 0, efficiency.fused_traffic, efficiency.eager_traffic)
+    fused = efficiency.fused_training_traffic if table.is_trained else efficiency.fused_traffic
+    scale = np.where(shapes.fused > 0, fused, efficiency.eager_traffic)
     per_byte = (
         scale * shapes.scale[:, TRAFFIC] / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
     )

@@ -20,8 +20,9 @@ _TEXT_TYPES = {
         "gpt_bigcode gpt_neo gpt_neox gptj codegen opt bloom falcon RefinedWeb RefinedWebModel mpt "
         "stablelm stablelm_epoch starcoder2 cohere cohere2 olmo olmo2 olmo3 internlm internlm2 "
         "internlm3 chatglm glm glm4 baichuan yi Yi granite smollm3 nemotron arcee exaone4 seed_oss "
-        "hunyuan_v1_dense ernie4_5 minicpm helium palm transfo-xl"
+        "hunyuan_v1_dense ernie4_5 minicpm helium palm"
     ),
+    "transformer_xl:build": "transfo-xl",
     "decoder:build_assumed": "assumed_llama",
     "moe:build": (
         "mixtral qwen2_moe qwen3_moe llama4_text gpt_oss granitemoe granitemoeshared olmoe phimoe "
