@@ -225,13 +225,16 @@ class TrainingHabits(msgspec.Struct, frozen=True, kw_only=True):
 class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine behaves: GiB that it reserves, the longest prefill pass, whether a batch starts
     and ends together, its host time over vLLM's, and what a cache that grows by concatenation holds
-    over its own size. `reserve_gib` and `host_scale` are planning values until measured."""
+    over its own size, whether one pass computes prompts beside others' tokens, and what the server needs
+    for a request beside the passes. `reserve_gib` and `host_scale` are planning values until measured."""
 
     reserve_gib: float
     chunk_tokens: int
     batch_starts_together: bool
     host_scale: float
     cache_growth: float
+    mixes: bool = False
+    first_token_ms: float = 0.0
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

@@ -48,6 +48,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     pp: int
     cp: int
     ep: int
+    attention_dp: int
+    expert_tp: int
     zero_stage: int
     zero_group: int
     seq_len: int
@@ -263,7 +265,13 @@ def _decoding(setup: Setup, count: int) -> tuple[Setup, int]:
         raise InputError("estimate.pools_mismatch", field="setup.decode", devices=devices, count=count)
     pool = setup.decode
     layout = msgspec.structs.replace(
-        setup, tp=pool.tp, pp=pool.pp, ep=pool.ep, dp=pool.workers * pool.attention_dp
+        setup,
+        tp=pool.tp,
+        pp=pool.pp,
+        ep=pool.ep,
+        expert_tp=pool.expert_tp,
+        attention_dp=pool.attention_dp,
+        dp=pool.workers * pool.attention_dp,
     )
     return layout, pool.devices
 
@@ -288,7 +296,19 @@ def _layout(
     _check_cuts(setup, model, tp, pp, ep)
     if (dp * cp * tp) % ep:
         raise InputError("estimate.experts_mismatch", field="setup.ep", ep=ep, ranks=dp * cp * tp)
-    return {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep}
+    ranks = 1 if is_training else _attention_ranks(setup, tp, ep, dp)
+    expert_tp = tp if is_training else setup.expert_tp or max(1, tp * ranks // ep)
+    return {"dp": dp, "tp": tp, "pp": pp, "cp": cp, "ep": ep, "attention_dp": ranks, "expert_tp": expert_tp}
+
+
+def _attention_ranks(setup: Setup, tp: int, ep: int, dp: int) -> int:
+    """Attention groups of one replica; experts over more devices than tp have several."""
+    ranks = setup.attention_dp or max(1, ep // tp)
+    if dp % ranks:
+        raise InputError(
+            "estimate.layout_mismatch", field="setup.attention_dp", dp=ranks, tp=tp, pp=1, cp=1, count=dp * tp
+        )
+    return ranks
 
 
 def _check_cuts(setup: Setup, model: Model, tp: int, pp: int, ep: int) -> None:

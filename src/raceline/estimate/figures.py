@@ -21,11 +21,12 @@ from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Device, Devices, arrange
 from raceline.estimate.hardware import Catalogue
+from raceline.estimate.latency import serving_time
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import GIB
 from raceline.estimate.op_time import Shapes
 from raceline.estimate.run import Read, Session, table_key, table_of
-from raceline.estimate.serving import Serving, serving_memory, serving_time
+from raceline.estimate.serving import Serving, serving_memory
 from raceline.present.errors import RacelineError
 
 Floats = NDArray[np.float64]
@@ -92,7 +93,7 @@ class _Inference:
         serving = replace(self.serving, scale=scale)
         with np.errstate(divide="ignore", invalid="ignore"):
             memory = serving_memory(self.table, serving, self.devices, efficiency)
-            time = serving_time(self.table, serving, self.devices, efficiency)
+            time = serving_time(self.table, serving, memory, self.devices, efficiency)
         found = np.full((len(serving), len(METRICS)), np.nan)
         found[:, _AT["samples_per_s_per_device"]] = time.samples_per_s_per_device
         found[:, _AT["tokens_per_s_per_device"]] = time.tokens_per_s_per_device

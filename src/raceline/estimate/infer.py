@@ -12,6 +12,7 @@ from raceline.estimate.conventions import bytes_per_element, engine
 from raceline.estimate.devices import FORMATS
 from raceline.estimate.layout import Floats
 from raceline.estimate.memory import GIB
+from raceline.estimate.scenario import Pool
 from raceline.estimate.serving import Serving
 
 
@@ -29,7 +30,13 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         tp=_column(c.tp for c in choices),
         pp=_column(c.pp for c in choices),
         ep=_column(c.ep for c in choices),
-        replicas=_column(c.dp for c in choices),
+        expert_tp=_column(c.expert_tp for c in choices),
+        attention_dp=_column(c.attention_dp for c in choices),
+        workers=_column(s.decode.workers if s.decode else 1 for s in setups),
+        replicas=_column(
+            1 if s.decode else c.dp // c.attention_dp for c, s in zip(choices, setups, strict=True)
+        ),
+        **_prefill([s.prefill if s.decode else None for s in setups]),
         concurrency=_column(c.concurrency for c in choices),
         input_len=_column(c.input_len for c in choices),
         output_len=_column(c.output_len for c in choices),
@@ -49,9 +56,26 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         flash=_column(c.attention == "flash" for c in choices),
         host_scale=_column(e.serving.host_scale for e in engines),
         all_at_once=_column(e.serving.batch_starts_together for e in engines),
+        mixes=_column(e.serving.mixes for e in engines),
+        first_token_s=_column(e.serving.first_token_ms / 1000.0 for e in engines),
         cache_growth=_column(e.serving.cache_growth for e in engines),
         scale=columns(c.scale for c in choices),
     )
+
+
+def _prefill(pools: Sequence[Pool | None]) -> dict[str, Floats]:
+    """The pool that computes prompts, where there is one."""
+    found = [pool or Pool() for pool in pools]
+    return {
+        "prefill_workers": _column(pool.workers if pool else 0 for pool in pools),
+        "prefill_tp": _column(pool.tp for pool in found),
+        "prefill_pp": _column(pool.pp for pool in found),
+        "prefill_ep": _column(pool.ep or 1 for pool in found),
+        "prefill_expert_tp": _column(
+            pool.expert_tp or max(1, pool.tp * pool.attention_dp // (pool.ep or 1)) for pool in found
+        ),
+        "prefill_attention_dp": _column(pool.attention_dp for pool in found),
+    }
 
 
 def _fraction(stated: float | None, default: float) -> float:

@@ -11,6 +11,7 @@ from raceline.estimate.calibration import Keys
 from raceline.estimate.choose import Choice
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import peak_flops
+from raceline.estimate.latency import ServingTime
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import GIB
 from raceline.estimate.ranges import inference_range, memory_range, training_range, verdict, worst
@@ -24,7 +25,7 @@ from raceline.estimate.result import (
     Throughput,
     TimeParts,
 )
-from raceline.estimate.serving import Serving, ServingMemory, ServingTime
+from raceline.estimate.serving import Serving, ServingMemory
 from raceline.estimate.train import Evaluated
 from raceline.present.errors import Message, message
 

@@ -1,4 +1,4 @@
-"""Inference: weights, cache and engine reserve in memory; prefill, decode and batching in time."""
+"""Serving configurations: weights, cache and engine reserve in memory, and the shapes of their passes."""
 
 from __future__ import annotations
 
@@ -7,29 +7,43 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.estimate.calibration import COLLECTIVE, HOST, RESERVE, WORKING
-from raceline.estimate.collectives import group
+from raceline.estimate.calibration import RESERVE, WORKING
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import BODY, Floats, ModelTable
 from raceline.estimate.memory import GIB
-from raceline.estimate.op_time import Ints, Shapes, ShapeTimes, time_ops
+from raceline.estimate.op_time import Ints, Shapes
 
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Arrays of N serving configurations. `concurrency`: sequences in flight on one replica;
+    """Arrays of N serving configurations. `concurrency`: sequences in flight on one replica (in all of a
+    service whose prompts a pool of their own computes). A replica has `workers` of tp x pp x `attention_dp`
+    devices: so many groups attend to sequences of their own, and the experts are spread over all of
+    them (`expert_tp` x `ep`). `prefill_workers`: those of the other pool, with its cuts (0: the same
+    workers compute prompts). `mixes`: prompts ride along with others' tokens; `first_token_s`: the
+    engine's own time on a request.
+
     `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
-    prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine
-    takes for itself (0: only what it needs); `replicas`: independent copies (data parallel);
-    `scale`: N x KINDS, the calibration's factors."""
+    prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine takes for
+    itself (0: only what it needs); `replicas`: independent copies; `scale`: N x KINDS, the
+    calibration's factors."""
 
     device: Ints
     precision: Ints
     tp: Floats
     pp: Floats
     ep: Floats
+    expert_tp: Floats
+    attention_dp: Floats
+    workers: Floats
     replicas: Floats
+    prefill_workers: Floats
+    prefill_tp: Floats
+    prefill_pp: Floats
+    prefill_ep: Floats
+    prefill_expert_tp: Floats
+    prefill_attention_dp: Floats
     concurrency: Floats
     input_len: Floats
     output_len: Floats
@@ -45,6 +59,8 @@ class Serving:
     flash: Floats
     host_scale: Floats
     all_at_once: Floats
+    mixes: Floats
+    first_token_s: Floats
     cache_growth: Floats
     scale: Floats
 
@@ -52,9 +68,25 @@ class Serving:
         return len(self.device)
 
     @property
-    def count(self) -> Floats:
-        """Devices used."""
-        return self.tp * self.pp * self.replicas
+    def devices(self) -> Floats:
+        """Devices of one replica: of both pools where there are two."""
+        generating = self.workers * self.tp * self.pp * self.attention_dp
+        reading = self.prefill_workers * self.prefill_tp * self.prefill_pp * self.prefill_attention_dp
+        return generating + reading
+
+    @property
+    def sequences(self) -> Floats:
+        """Sequences in flight on the fullest attention group."""
+        return np.ceil(self.concurrency / (self.workers * self.attention_dp))
+
+    def reading(self) -> Serving:
+        """The workers that compute prompts, as configurations of one pool."""
+        is_apart = self.prefill_workers > 0
+        names = ("workers", "tp", "pp", "ep", "expert_tp", "attention_dp")
+        own = {
+            name: np.where(is_apart, getattr(self, f"prefill_{name}"), getattr(self, name)) for name in names
+        }
+        return replace(self, **own)
 
     def take(self, index: slice | Ints | NDArray[np.bool_]) -> Serving:
         """Some of the configurations, in that order."""
@@ -75,24 +107,6 @@ class ServingMemory:
     cache_tokens: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class ServingTime:
-    """Seconds: of one batch (models that answer in one pass), to the first token, per output token;
-    rates per device; parts of one decode step (or pass); FLOPs on one device a second."""
-
-    batch_s: Floats
-    ttft_s: Floats
-    tpot_s: Floats
-    tokens_per_s_per_device: Floats
-    samples_per_s_per_device: Floats
-    compute: Floats
-    memory_bound: Floats
-    communication: Floats
-    host: Floats
-    flops_per_s: Floats
-    step_s: Floats
-
-
 def weight_bytes(table: ModelTable, serving: Serving) -> Floats:
     """Bytes of weights on the fullest device: quantisable ones at their own width."""
     share = np.ceil(table.layers / serving.pp) / table.layers
@@ -101,7 +115,8 @@ def weight_bytes(table: ModelTable, serving: Serving) -> Floats:
     per_group = (ends, share, ends, np.ones(len(serving)))
     sum_bytes = np.zeros(len(serving))
     for index, weight in enumerate(per_group):
-        for kind, cut in enumerate((serving.tp, np.ones(len(serving)), serving.tp, serving.tp)):
+        cuts = (serving.tp, np.ones(len(serving)), serving.expert_tp * serving.ep, serving.tp)
+        for kind, cut in enumerate(cuts):
             plain = total[index, kind] - quantisable[index, kind]
             held = quantisable[index, kind] * serving.weight_bytes + plain * serving.plain_weight_bytes
             sum_bytes = sum_bytes + weight * held / cut
@@ -139,7 +154,7 @@ def serving_memory(
     buffers = np.where(serving.tp * serving.pp > 1, efficiency.collective_buffers_gib * GIB, 0.0)
     reserved = efficiency.context_gib * GIB + buffers + serving.engine_reserve_bytes
     reserved = (reserved + (activations + logits) * efficiency.allocator_slack) * serving.scale[:, RESERVE]
-    cache = np.where(serving.output_len > 0, per_sequence * serving.concurrency * serving.cache_growth, 0.0)
+    cache = np.where(serving.output_len > 0, per_sequence * serving.sequences * serving.cache_growth, 0.0)
     limit = devices.memory_bytes[serving.device]
     share_of = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)
     room = limit * share_of - (weights + activations + logits + reserved)
@@ -163,7 +178,9 @@ def serving_memory(
 
 def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) -> tuple[Floats, Floats]:
     """The prefill's activations (a few tensors of the widest op alive at once) and its logits."""
-    shapes = pass_shapes(table, serving, serving.concurrency, prefill=True)
+    one_by_one = (serving.output_len > 0) & (serving.all_at_once <= 0)
+    batch = np.where(one_by_one, 1.0, serving.sequences)
+    shapes = pass_shapes(table, serving, batch, prefill=True)
     ops = table.matmul
     lengths = np.stack([shapes.batch * shapes.new_fixed, shapes.batch * shapes.new_tokens,
                         shapes.batch * shapes.new_targets])  # fmt: skip
@@ -176,13 +193,13 @@ def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) ->
     spatial = np.where(ops["groups"] > 0, 0.5, 1.0)
     working = rows * wide * np.where(is_body | (table.classes < 2), spatial, 0.0)
     activations = working.max(axis=1) * serving.activation_bytes if len(ops) else np.zeros(len(serving))
-    logits = np.where(serving.output_len > 0, serving.concurrency * table.classes * 4.0, 0.0)
+    logits = np.where(serving.output_len > 0, serving.sequences * table.classes * 4.0, 0.0)
     return activations, logits
 
 
 def pass_shapes(table: ModelTable, serving: Serving, batch: Floats, prefill: bool) -> Shapes:
-    """Shapes of one forward pass. Prefill computes a chunk of one sequence's tokens (a whole batch
-    of them where the engine has no chunks), decode one token of each of `batch` sequences."""
+    """Shapes of one forward pass. Prefill computes a chunk of tokens of `batch` prompts on each attention
+    group, decode one token of each of `batch` sequences."""
     count = len(serving)
     zeros, ones = np.zeros(count), np.ones(count)
     generates = serving.output_len > 0
@@ -190,9 +207,8 @@ def pass_shapes(table: ModelTable, serving: Serving, batch: Floats, prefill: boo
     if prefill:
         whole = np.where(serving.input_len > 0, serving.input_len, float(table.model.seq_len or 1))
         tokens = np.where(generates, np.minimum(whole, serving.chunk), whole)
-        rows = np.where(generates & (serving.all_at_once <= 0), 1.0, batch)
         targets = np.full(count, 1.0 if two_sided else 0.0)
-        return _shapes(serving, rows, whole, targets, ones, tokens, targets, zeros)
+        return _shapes(serving, batch, whole, targets, ones, tokens, targets, zeros)
     past = serving.input_len + serving.output_len / 2.0
     targets = serving.output_len / 2.0
     if two_sided:
@@ -208,86 +224,8 @@ def _shapes(
         device=serving.device, precision=serving.precision, batch=batch, seq_len=seq_len,
         target_len=target_len, new_fixed=new_fixed, new_tokens=new_tokens, new_targets=new_targets,
         decoding=decoding, tp=serving.tp, cp=np.ones(len(serving)), ep=serving.ep,
-        expert_tp=serving.tp, expert_share=np.ones(len(serving)),
+        expert_tp=serving.expert_tp, expert_share=serving.attention_dp / serving.ep,
         sequence_parallel=np.zeros(len(serving)), fused=serving.fused, flash=serving.flash,
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
         plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes, scale=serving.scale,
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _PassTime:
-    total: Floats
-    compute: Floats
-    memory: Floats
-    communication: Floats
-    host: Floats
-    flops: Floats
-
-
-def serving_time(
-    table: ModelTable, serving: Serving, devices: Devices, efficiency: Efficiency, steps: float = 1.0
-) -> ServingTime:
-    """Latency and throughput at the wanted concurrency, in a steady state: each sequence is
-    prefilled once and decoded `output_len` times in a batch; prefills of others delay a token.
-    `steps`: forward passes that one answer needs (denoising)."""
-    prefill = _pass_time(
-        table, serving, pass_shapes(table, serving, serving.concurrency, True), devices, efficiency
-    )
-    generates = serving.output_len > 0
-    chunks = np.where(generates, np.ceil(np.maximum(serving.input_len, 1.0) / serving.chunk), 1.0)
-    whole_prefill = prefill.total * chunks
-    decode = _pass_time(
-        table, serving, pass_shapes(table, serving, serving.concurrency, False), devices, efficiency
-    )
-    at_once = serving.all_at_once > 0
-    others = np.where(
-        at_once, 0.0, whole_prefill * (serving.concurrency - 1.0) / np.maximum(serving.output_len, 1.0)
-    )
-    tpot = decode.total + others
-    ttft = whole_prefill + np.where(at_once, 0.0, 0.5 * decode.total * (serving.concurrency > 1))
-    one_answer = ttft + tpot * np.maximum(serving.output_len - 1.0, 0.0)
-    per_device = serving.tp * serving.pp
-    answers = serving.concurrency / np.where(generates, one_answer, prefill.total * steps)
-    shown = _PassTime(
-        *(
-            np.where(generates, getattr(decode, name), getattr(prefill, name) * steps)
-            for name in _PassTime.__slots__
-        )
-    )
-    return ServingTime(
-        batch_s=np.where(generates, np.nan, prefill.total * steps),
-        ttft_s=np.where(generates, ttft, np.nan),
-        tpot_s=np.where(generates, tpot, np.nan),
-        tokens_per_s_per_device=np.where(generates, answers * serving.output_len / per_device, np.nan),
-        samples_per_s_per_device=np.where(generates, np.nan, answers / per_device),
-        compute=shown.compute,
-        memory_bound=shown.memory,
-        communication=shown.communication,
-        host=shown.host,
-        flops_per_s=shown.flops / np.maximum(shown.total, 1e-12),
-        step_s=shown.total,
-    )
-
-
-def _pass_time(
-    table: ModelTable, serving: Serving, shapes: Shapes, devices: Devices, efficiency: Efficiency
-) -> _PassTime:
-    """One forward pass through all stages of a pipeline."""
-    times: ShapeTimes = time_ops(table, shapes, devices, efficiency)
-    compute, memory = times.forward_compute_s.sum(axis=1), times.forward_memory_s.sum(axis=1)
-    tensor = group(devices, serving.device, serving.tp, np.ones(len(serving)), efficiency)
-    reduced = tensor.all_reduce(times.reduced_bytes.sum(axis=1))
-    steps = np.where(serving.tp > 1, 4.0 * table.layers * tensor.latency_s * 0.5, 0.0)
-    experts = group(devices, serving.device, serving.ep, np.ones(len(serving)), efficiency)
-    routed = experts.all_to_all(times.routed_bytes.sum(axis=1))
-    communication = (reduced + steps + routed) * serving.scale[:, COLLECTIVE]
-    launch = np.where(serving.fused > 0, efficiency.launch_s, efficiency.eager_host_s)
-    fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
-    batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
-    host_scale = serving.host_scale * serving.scale[:, HOST]
-    host_total = times.launches_forward.sum(axis=1) * launch * host_scale
-    host = np.maximum(host_total - compute - memory, 0.0)
-    host += (fixed + batch) * host_scale * (serving.output_len > 0)
-    flops = times.flops_forward.sum(axis=1) / serving.pp
-    return _PassTime(compute + memory + communication + host, compute, memory, communication, host, flops)

@@ -14,12 +14,13 @@ from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, engine
 from raceline.estimate.devices import FORMATS, Devices, arrange
 from raceline.estimate.hardware import Catalogue
+from raceline.estimate.latency import ServingTime, serving_time
 from raceline.estimate.layout import ModelTable, tabulate
 from raceline.estimate.memory import GIB
 from raceline.estimate.result import Estimate, Range
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
-from raceline.estimate.serving import Serving, ServingMemory, ServingTime, serving_memory, serving_time
+from raceline.estimate.serving import Serving, ServingMemory, serving_memory
 from raceline.plan.candidates import COUNTS, Candidates, candidates, written
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
@@ -104,7 +105,7 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
     serving, weights = _space(request, wish, devices, table, efficiency.calibration)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         memory = serving_memory(table, serving, devices, efficiency)
-        time = serving_time(table, serving, devices, efficiency)
+        time = serving_time(table, serving, memory, devices, efficiency)
         replicas = _replicas(serving, time, wish)
         keeps = _keeps_limits(serving, memory, time, wish, devices)
         needed = serving.tp * replicas
@@ -174,14 +175,17 @@ def _space(
         model_class(request.model),
     )
     serving = Serving(
-        device=device, precision=precision, tp=tp.astype(float), pp=ones, ep=ones, replicas=ones,
+        device=device, precision=precision, tp=tp.astype(float), pp=ones, ep=ones, expert_tp=tp.astype(float),
+        attention_dp=ones, workers=ones, replicas=ones, prefill_workers=0.0 * ones, prefill_tp=ones, prefill_pp=ones,
+        prefill_ep=ones, prefill_expert_tp=ones, prefill_attention_dp=ones,
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
         max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
         weight_bytes=np.array(stored)[weight], plain_weight_bytes=2.0 * ones,
         cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
         engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
         fused=float(habits.fused) * ones, flash=ones, host_scale=habits.serving.host_scale * ones,
-        all_at_once=float(habits.serving.batch_starts_together) * ones, cache_growth=habits.serving.cache_growth * ones,
+        all_at_once=float(habits.serving.batch_starts_together) * ones, mixes=float(habits.serving.mixes) * ones,
+        first_token_s=habits.serving.first_token_ms / 1000.0 * ones, cache_growth=habits.serving.cache_growth * ones,
         scale=scale,
     )  # fmt: skip
     return serving, [weights[index] for index in weight]

@@ -1,0 +1,237 @@
+"""Inference in time: one pass, and the closed loop of requests that prompts and answers are part of.
+
+A measured service is a closed loop: so many clients ask as `concurrency` says, each asks anew when
+it has its answer, all start together, and each asks some ten times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import lru_cache
+
+import numpy as np
+
+from raceline.estimate import kernels
+from raceline.estimate.calibration import COLLECTIVE, HOST
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.devices import Device, Devices
+from raceline.estimate.layout import Floats, ModelTable
+from raceline.estimate.op_time import Ints, Shapes, ShapeTimes, time_ops
+from raceline.estimate.serving import Serving, ServingMemory, pass_shapes
+
+# Times that a client of a benchmark asks: https://github.com/SemiAnalysisAI/InferenceX starts with as many
+# requests as there are clients and sends ten times as many.
+ROUNDS = 10.0
+# Collectives of a layer: after attention and after the feed-forward part.
+PER_LAYER = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class ServingTime:
+    """Seconds: of one batch (models that answer in one pass), to the first token, per output token;
+    rates per device; parts of one decode step (or pass); FLOPs on one device a second."""
+
+    batch_s: Floats
+    ttft_s: Floats
+    tpot_s: Floats
+    tokens_per_s_per_device: Floats
+    samples_per_s_per_device: Floats
+    compute: Floats
+    memory_bound: Floats
+    communication: Floats
+    host: Floats
+    flops_per_s: Floats
+    step_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class PassTime:
+    """Seconds of one pass by part; `attention` is in them too: what each sequence adds by itself."""
+
+    total: Floats
+    compute: Floats
+    memory: Floats
+    communication: Floats
+    host: Floats
+    attention: Floats
+    flops: Floats
+
+
+def serving_time(
+    table: ModelTable, serving: Serving, memory: ServingMemory, devices: Devices, efficiency: Efficiency,
+    steps: float = 1.0,
+) -> ServingTime:  # fmt: skip
+    """Latency and throughput at the wanted concurrency. `steps`: forward passes that one answer
+    needs (denoising)."""
+    generates = serving.output_len > 0
+    batch = np.where(generates & (serving.all_at_once <= 0), 1.0, serving.sequences)
+    prompt = _prompt(table, serving, batch, devices, efficiency)
+    loop = _closed_loop(table, serving, memory, prompt, devices, efficiency)
+    answer_s = np.where(
+        generates, loop.ttft + loop.tpot * np.maximum(serving.output_len - 1.0, 0.0), prompt.total * steps
+    )
+    answers = serving.concurrency / answer_s / serving.devices
+    shown = PassTime(
+        *(
+            np.where(generates, getattr(loop.step, item.name), getattr(prompt, item.name) * steps)
+            for item in fields(PassTime)
+        )
+    )
+    return ServingTime(
+        batch_s=np.where(generates, np.nan, prompt.total * steps),
+        ttft_s=np.where(generates, loop.ttft, np.nan),
+        tpot_s=np.where(generates, loop.tpot, np.nan),
+        tokens_per_s_per_device=np.where(generates, answers * serving.output_len, np.nan),
+        samples_per_s_per_device=np.where(generates, np.nan, answers),
+        compute=shown.compute,
+        memory_bound=shown.memory,
+        communication=shown.communication,
+        host=shown.host,
+        flops_per_s=shown.flops / np.maximum(shown.total, 1e-12),
+        step_s=shown.total,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    ttft: Floats
+    tpot: Floats
+    step: PassTime
+
+
+def _closed_loop(
+    table: ModelTable, serving: Serving, memory: ServingMemory, prompt: PassTime, devices: Devices,
+    efficiency: Efficiency,
+) -> _Loop:  # fmt: skip
+    """Time to the first token and per token. Prompts of others delay tokens where the same workers compute
+    both; a cache too small for all leaves some waiting."""
+    output = np.maximum(serving.output_len, 1.0)
+    together, is_apart = _prompts_together(table, serving, devices, efficiency), serving.prefill_workers > 0
+    wanted = serving.sequences
+    running = np.minimum(wanted, _room(serving, memory))
+    step = _decode(table, serving, running, devices, efficiency)
+    at_once = serving.all_at_once > 0
+    delay = np.maximum(together - serving.mixes * (step.total - step.attention), 0.0)
+    others = np.where(at_once | is_apart, 0.0, delay * (running - 1.0) / output)
+    tpot = step.total + others
+    ttft = (
+        serving.first_token_s + prompt.total + _waiting(serving, prompt.total, together, step.total, running)
+    )
+    ttft += (wanted / running - 1.0) * (ttft + output * tpot)
+    return _Loop(np.where(at_once, prompt.total, ttft), tpot, step)
+
+
+def _waiting(serving: Serving, prompt: Floats, together: Floats, step: Floats, running: Floats) -> Floats:
+    """Mean wait of a prompt: in the first round behind half of all others, later behind the step that
+    runs and those prompts that came just before."""
+    reading = serving.reading()
+    queue = serving.concurrency / (reading.workers * reading.attention_dp)
+    queue = np.maximum(np.minimum(queue, np.where(serving.prefill_workers > 0, queue, running)) - 1.0, 0.0)
+    first = 0.5 * queue * together
+    load = queue * together / (np.maximum(serving.output_len, 1.0) * step)
+    share = load / (1.0 + load)
+    rest = share * prompt / 2.0 + np.where(serving.prefill_workers > 0, 0.0, (1.0 - share) * step / 2.0)
+    behind = np.minimum(0.5 * together * load, first)
+    return first / ROUNDS + (1.0 - 1.0 / ROUNDS) * (rest + behind)
+
+
+def _room(serving: Serving, memory: ServingMemory) -> Floats:
+    """Sequences that an engine's cache has room for on one attention group."""
+    length = serving.input_len + serving.output_len / 2.0
+    room = np.floor(memory.cache_tokens / np.maximum(length, 1.0))
+    return np.where((serving.engine_fraction > 0) & (room > 0), room, np.inf)
+
+
+def _prompt(
+    table: ModelTable, serving: Serving, batch: Floats, devices: Devices, efficiency: Efficiency
+) -> PassTime:
+    """All passes of a batch of prompts."""
+    reading = serving.reading()
+    one = _pass_time(table, reading, pass_shapes(table, reading, batch, True), devices, efficiency)
+    chunks = np.where(
+        serving.output_len > 0, np.ceil(np.maximum(serving.input_len, 1.0) / serving.chunk), 1.0
+    )
+    return PassTime(*(getattr(one, item.name) * chunks for item in fields(PassTime)))
+
+
+def _prompts_together(
+    table: ModelTable, serving: Serving, devices: Devices, efficiency: Efficiency
+) -> Floats:
+    """Seconds a prompt where as many share a pass as the engine puts into one."""
+    most = np.floor(serving.chunk / np.maximum(serving.input_len, 1.0))
+    batch = np.clip(most, 1.0, np.maximum(serving.sequences, 1.0))
+    batch = np.where(serving.all_at_once > 0, 1.0, batch)
+    return np.asarray(_prompt(table, serving, batch, devices, efficiency).total / batch)
+
+
+def _decode(
+    table: ModelTable, serving: Serving, batch: Floats, devices: Devices, efficiency: Efficiency
+) -> PassTime:
+    return _pass_time(table, serving, pass_shapes(table, serving, batch, False), devices, efficiency)
+
+
+def _pass_time(
+    table: ModelTable, serving: Serving, shapes: Shapes, devices: Devices, efficiency: Efficiency
+) -> PassTime:
+    """One forward pass through all stages of a pipeline."""
+    times: ShapeTimes = time_ops(table, shapes, devices, efficiency)
+    compute, memory = times.forward_compute_s.sum(axis=1), times.forward_memory_s.sum(axis=1)
+    communication = _exchange(table, serving, shapes, devices) * serving.scale[:, COLLECTIVE]
+    launch = np.where(serving.fused > 0, efficiency.launch_s, efficiency.eager_host_s)
+    fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
+    batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
+    host_scale = serving.host_scale * serving.scale[:, HOST]
+    host_total = times.launches_forward.sum(axis=1) * launch * host_scale
+    host = np.maximum(host_total - compute - memory, 0.0)
+    host += (fixed + batch) * host_scale * (serving.output_len > 0)
+    flops = times.flops_forward.sum(axis=1) / serving.pp
+    return PassTime(
+        compute + memory + communication + host,
+        compute,
+        memory,
+        communication,
+        host,
+        times.attention_forward_s.sum(axis=1),
+        flops,
+    )
+
+
+def _exchange(table: ModelTable, serving: Serving, shapes: Shapes, devices: Devices) -> Floats:
+    """Seconds that the ranks of a replica talk in one pass: sums over tp after attention and feed-forward
+    parts; where attention groups share experts, tokens go to the experts and back instead."""
+    rows = shapes.batch * np.maximum(
+        shapes.new_tokens + shapes.new_targets, np.where(shapes.new_tokens > 0, 0, 1.0)
+    )
+    payload = rows * table.hidden * shapes.activation_bytes
+    ops = table.matmul
+    routed = float(((ops["experts"] > 1) & (ops["row"] > 0)).astype(float) @ ops.count) if len(ops) else 0.0
+    per_token = float(ops["experts_per_token"].max()) if len(ops) else 1.0
+    is_shared = serving.attention_dp > 1
+    sums = PER_LAYER * table.layers - np.where(is_shared, routed, 0.0)
+    total = sums * _collective(devices, serving.device, "engine_all_reduce", payload, serving.tp)
+    if not np.any(is_shared):
+        return total
+    group = serving.tp * serving.attention_dp
+    gathered = _collective(devices, serving.device, "all_gather", payload * serving.attention_dp, group)
+    copies = np.minimum(per_token, serving.ep)
+    sent = _collective(devices, serving.device, "all_to_all", payload / serving.tp * copies, serving.ep)
+    exchange = np.where(serving.ep > 1, np.minimum(gathered, sent), gathered)
+    return total + np.where(is_shared, 2.0 * routed * exchange, 0.0)
+
+
+@lru_cache(maxsize=64)
+def _curves(items: tuple[Device, ...]) -> kernels.Kernels:
+    return kernels.arrange([item.accelerator for item in items], [item.intra_gbs > 0 for item in items])
+
+
+def _collective(devices: Devices, device: Ints, name: str, payload: Floats, size: Floats) -> Floats:
+    """Seconds of one collective; beyond a node, what crosses the network takes its time."""
+    column = kernels.COLLECTIVES.index(name)
+    every = _curves(devices.items).collective
+    curve = kernels.CollectiveCurve(
+        **{item.name: getattr(every, item.name)[device, column] for item in fields(every)}
+    )
+    inside = kernels.collective_seconds(curve, name, payload, size, devices.intra_bytes_s[device])
+    crossing = kernels.moved_share(name, np.maximum(size, 1.0)) * payload
+    network = crossing / np.maximum(devices.inter_bytes_s[device], 1.0)
+    return np.where(size > devices.per_node[device], np.maximum(inside, network), inside)
