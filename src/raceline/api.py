@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -13,8 +14,10 @@ from raceline.models.graph import Model
 
 if TYPE_CHECKING:
     from raceline.accuracy.report import By, Report
+    from raceline.estimate.constants import Efficiency
     from raceline.estimate.result import Estimate
     from raceline.estimate.scenario import Scenario
+    from raceline.evidence.learned import Entry
     from raceline.evidence.neighbours import Neighbours
     from raceline.plan.result import Plan
     from raceline.present.errors import RacelineError
@@ -33,6 +36,64 @@ def load_catalogue(own_file: str | Path | None = None) -> Catalogue:
         resolve=partial(resolve.accelerator_or_processor, own=mine),
         today=datetime.date.today(),
     )
+
+
+def store_path() -> Path:
+    """Where a user's own runs are kept: in the folder that RACELINE_HOME names, else in the user's data folder."""
+    home = os.environ.get("RACELINE_HOME")
+    if home:
+        return Path(home) / "learned.jsonl"
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "raceline" / "learned.jsonl"
+
+
+def load_constants(known: Catalogue) -> Efficiency:
+    """The constants that ship, with what the user's own runs teach."""
+    from raceline.estimate import constants
+    from raceline.evidence import learned
+
+    runs = learned.entries(store_path())
+    if not runs:
+        return constants.load()
+    from raceline.accuracy.learn import learned as taught
+
+    return taught(runs, known, cache(read_model), constants.load())
+
+
+def learned_runs() -> tuple[Entry, ...]:
+    """The user's own runs, the oldest first."""
+    from raceline.evidence import learned
+
+    return learned.entries(store_path())
+
+
+def learn(
+    what: str | Path | Mapping[str, Any] | None = None,
+    *,
+    measured: Mapping[str, float] | None = None,
+    log: str | None = None,
+    own: str | Path | None = None,
+) -> tuple[Entry, ...]:
+    """Keep a run: a scenario with figures or a log line, or every run of a table; returns what was kept.
+
+    >>> raceline.learn({"model": "llama-3.1-8b", "hardware": {"accelerator": "h100-sxm"}}, log="1.42 s/it")
+
+    Raises InputError where the scenario can't be estimated, or nothing measured is given.
+    """
+    from raceline.accuracy.learn import entries_of
+    from raceline.evidence import learned
+
+    path, known = store_path(), load_catalogue(own)
+    fresh = entries_of(what, dict(measured or {}), log, learned.entries(path), known, cache(read_model))
+    learned.add(path, fresh)
+    return fresh
+
+
+def unlearn(name: str | None = None) -> Entry:
+    """Take back a run of the user's own: the one with this id, or the newest."""
+    from raceline.evidence import learned
+
+    return learned.remove(store_path(), name)
 
 
 def measured_runs() -> Neighbours:
@@ -58,7 +119,8 @@ def estimate(scenario: Scenario | Mapping[str, Any], *, own: str | Path | None =
     """
     from raceline.estimate.run import estimate_one
 
-    return estimate_one(scenario, load_catalogue(own), cache(read_model), neighbours=measured_runs())
+    known = load_catalogue(own)
+    return estimate_one(scenario, known, cache(read_model), load_constants(known), measured_runs())
 
 
 def estimate_all(
@@ -67,7 +129,10 @@ def estimate_all(
     """Estimates in the order of the scenarios; an error stands in the place of one that failed."""
     from raceline.estimate.run import estimate_many
 
-    return estimate_many(list(scenarios), load_catalogue(own), cache(read_model), neighbours=measured_runs())
+    known = load_catalogue(own)
+    return estimate_many(
+        list(scenarios), known, cache(read_model), load_constants(known), neighbours=measured_runs()
+    )
 
 
 def plan(model: str | Model, *, own: str | Path | None = None, **wish: Any) -> Plan:
@@ -80,7 +145,8 @@ def plan(model: str | Model, *, own: str | Path | None = None, **wish: Any) -> P
 
     found = read_model(model, wish.get("image_size")) if isinstance(model, str) else model
     wish.setdefault("today", datetime.date.today())
-    return make_plan(PlanRequest(model=found, **wish), load_catalogue(own))
+    known = load_catalogue(own)
+    return make_plan(PlanRequest(model=found, **wish), known, load_constants(known))
 
 
 def accuracy(

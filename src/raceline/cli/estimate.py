@@ -34,13 +34,13 @@ def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
     several, scenarios = _scenarios(file)
     if not several:
         given = next(scenarios)
-        one = estimate_one(given, known, api.read_model, neighbours=api.measured_runs())
+        one = estimate_one(given, known, api.read_model, api.load_constants(known), api.measured_runs())
         screen = (lambda: explain_view(one)) if explain else (lambda: estimate_view(one, _title(given)))
         show(one, as_json=as_json, view=screen)
         return
-    failed = False
+    failed, constants = False, api.load_constants(known)
     while chunk := list(islice(scenarios, CHUNK)):
-        found = estimate_many(chunk, known, api.read_model, neighbours=api.measured_runs())
+        found = estimate_many(chunk, known, api.read_model, constants, neighbours=api.measured_runs())
         for item, outcome in zip(chunk, found, strict=True):
             failed |= isinstance(outcome, RacelineError)
             _line(item, outcome, as_json)

@@ -17,6 +17,7 @@ COMMANDS = {
     "estimate": "raceline.cli.estimate:command",
     "plan": "raceline.cli.plan:command",
     "accuracy": "raceline.cli.accuracy:command",
+    "learn": "raceline.cli.learn:command",
     "calibrate": "raceline.cli.calibrate:command",
     "catalog": "raceline.cli.catalog:command",
     "schema": "raceline.cli.schema:command",

@@ -69,7 +69,14 @@ def scopes(keys: Keys) -> tuple[str, ...]:
     ]
     if keys.method in ("lora", "qlora", "full"):
         found.append(f"method={keys.method}")
-    return tuple(found)
+    return (*found, *own_scopes(keys))
+
+
+@cache
+def own_scopes(keys: Keys) -> tuple[str, str]:
+    """The scopes of a user's own runs: the accelerator, and such a model with such a runtime on it."""
+    task = f"own={keys.accelerator}/{keys.task}"
+    return task, f"{task}/{keys.model_class}/{keys.runtime}"
 
 
 @dataclass(frozen=True)

@@ -42,16 +42,19 @@ def tier(keys: Keys, counts: Mapping[str, int]) -> int:
 @dataclass(frozen=True)
 class Spread:
     """`groups`: log offsets of the range's ends by group, for a run of tier 0; `widths`: how much wider
-    each tier is; `counts`: measured rows by support name."""
+    each tier is; `counts`: measured rows by support name; `own`: how much narrower the range is where the
+    user's own runs speak for the setup."""
 
     groups: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     widths: tuple[float, ...] = (1.0,) * TIERS
     counts: Mapping[str, int] = field(default_factory=dict)
+    own: Mapping[str, float] = field(default_factory=dict)
 
     def offsets(self, group: str, keys: Keys) -> tuple[float, float]:
         """Log offsets of low and high around the mid."""
         low, high = self.groups.get(group) or self.groups.get(ANY, UNKNOWN)
-        width = self.widths[tier(keys, self.counts)]
+        own = self.own.get(support_names(keys)[0])
+        width = self.widths[tier(keys, self.counts)] if own is None else own
         return low * width, high * width
 
 

@@ -15,6 +15,7 @@ Metric = Literal[
     "tpot_ms",
     "answer_ms",  # prompt and all tokens of one batch of answers
     "memory_allocated_gib",  # the peak that the framework's allocator handed out
+    "memory_last_allocated_gib",  # the same on a device of the last pipeline stage
     "memory_reserved_gib",  # what the allocator took from the device
     "memory_device_gib",  # what the driver's tool shows: with context and fragments
     "fits",  # 1 it ran, 0 it was out of memory

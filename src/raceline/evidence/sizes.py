@@ -27,5 +27,12 @@ def model_of(record: Mapping[str, str]) -> str | None:
     kind = "transformer" if _TOKENS.search(name) else "convolution"
     side = int(record["image_size"])
     return sizes.reference(
-        Sizes(parameters_m=parameters, gmacs=macs, mactivations_m=activations, image_size=side, kind=kind, name=name)
+        Sizes(
+            parameters_m=parameters,
+            gmacs=macs,
+            mactivations_m=activations,
+            image_size=side,
+            kind=kind,
+            name=name,
+        )
     )
