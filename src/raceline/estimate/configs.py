@@ -28,7 +28,8 @@ class Layouts:
     all, a frozen weight plain or quantised, and a weight when gathered or cast for compute.
     `casts_weights`: 1 where a compute copy of all weights is held beside them (autocast).
     `logit_bytes`: what the logits and the loss hold, per logit.
-    `bucket`: copies of the gradients held for communication (DDP: 1).
+    `bucket`: copies of the gradients held for communication (DDP: 1). `buffered`: 1 where gradients lie in
+    one buffer that is held all the time (Megatron).
     `keeps_gathered`: 1 where ZeRO-3 keeps frozen layers whole through the backward pass.
     `scale`: K x KINDS, the calibration's factors.
     """
@@ -58,6 +59,7 @@ class Layouts:
     compute_bytes: Floats
     casts_weights: Floats
     bucket: Floats
+    buffered: Floats
     keeps_gathered: Floats
     scale: Floats
 

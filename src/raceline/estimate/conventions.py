@@ -119,7 +119,9 @@ _MOMENTS = {
 
 
 class StateBytes(msgspec.Struct, frozen=True):
-    """Bytes per trained element."""
+    """Bytes per trained element. `buffered`: gradients lie in one buffer, from which they are also
+    reduced, held all the time
+    (https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/distributed/param_and_grad_buffer.py)."""
 
     weight: float
     gradient: float
@@ -128,6 +130,7 @@ class StateBytes(msgspec.Struct, frozen=True):
     temporary: float
     compute: float
     casts_weights: bool
+    buffered: bool = False
 
 
 def state_bytes(states: States, precision: str, optimizer: str) -> StateBytes:
@@ -140,4 +143,4 @@ def state_bytes(states: States, precision: str, optimizer: str) -> StateBytes:
     if states == "amp":
         return StateBytes(4.0, 4.0, 0.0, 4.0 * elements + fixed, 4.0 * temporary, 2.0, True)
     gradient = 4.0 if states == "megatron" else 2.0
-    return StateBytes(2.0, gradient, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False)
+    return StateBytes(2.0, gradient, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False, states == "megatron")

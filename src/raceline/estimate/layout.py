@@ -77,6 +77,7 @@ class ModelTable:
     `parameters`[group, kind]: elements by kind of sharding (SPLIT by tensor parallelism,
     REPLICATED, EXPERT, TABLE: an embedding table sharded over all devices). `trainable` likewise,
     adapters apart in `adapters`[group]. `quantisable`: elements that weight quantisers take.
+    `tied`[kind]: elements that the output shares with the input; a last pipeline stage holds a copy.
     `boundary`: elements kept at a layer's edge under full recompute, by extent.
     """
 
@@ -88,6 +89,7 @@ class ModelTable:
     parameters: Floats
     trainable: Floats
     quantisable: Floats
+    tied: Floats
     adapters: Floats
     layers: int
     boundary: Floats
@@ -132,6 +134,7 @@ class _Builder:
         self.parameters = np.zeros((GROUPS, 4))
         self.trainable = np.zeros((GROUPS, 4))
         self.quantisable = np.zeros((GROUPS, 4))
+        self.tied = np.zeros(4)
         self.adapters = np.zeros(GROUPS)
         self.blocks = 0
 
@@ -212,9 +215,10 @@ class _Builder:
             )
 
     def _add_parameters(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
-        if op.tied:
-            return
         kind, elements = parameters_of(op)
+        if op.tied:
+            self.tied[kind] += elements * repeats * (group == OUTPUT)
+            return
         self.parameters[group, kind] += elements * repeats
         if isinstance(op, Matmul) and op.quantisable:
             self.quantisable[group, kind] += float(op.k) * op.n * op.experts * repeats
@@ -250,6 +254,7 @@ class _Builder:
             parameters=self.parameters,
             trainable=self.trainable,
             quantisable=self.quantisable,
+            tied=self.tied,
             adapters=self.adapters,
             layers=max(1, sum(block.repeat for block in body)),
             boundary=_boundary(body),

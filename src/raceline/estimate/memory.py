@@ -33,7 +33,9 @@ GIB = 2.0**30
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes on the fullest device (arrays of N): parts at the peak, which add up to `total`."""
+    """Bytes on the fullest device (arrays of N): parts at the peak, which add up to `total`. Besides:
+    `outside`, the share of `reserved` that the framework's allocator doesn't know (context, communication
+    buffers), and `last_allocated`, what it hands out on the last pipeline stage."""
 
     total: Floats
     parameters: Floats
@@ -43,6 +45,8 @@ class Memory:
     logits: Floats
     workspace: Floats
     reserved: Floats
+    outside: Floats
+    last_allocated: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,10 @@ class Elements:
     def gathered(self) -> Floats:
         """What ZeRO-3 gathers: all but tables."""
         return self.dense + self.expert
+
+    def plus(self, part: Elements) -> Elements:
+        """With `part` added."""
+        return Elements(self.dense + part.dense, self.expert + part.expert, self.tables + part.tables)
 
     def without(self, part: Elements) -> Elements:
         """What is left when `part` is taken away."""
@@ -136,6 +144,10 @@ def stage_states(
     groups: tuple[Floats | float, ...] = (has_input, share, has_output, 1.0)
     held = elements(table.parameters, layouts, groups)
     trained = elements(table.trainable, layouts, groups)
+    if table.tied.any():
+        copied = elements(table.tied[None], layouts, ((1.0 - has_input) * has_output,))
+        held = held.plus(copied)
+        trained = trained.plus(copied) if table.trainable.any() else trained
     layer = elements(table.parameters, layouts, (0.0, 1.0 / table.layers, 0.0, 0.0)).all
     adapters = sum(weight * table.adapters[group] for group, weight in enumerate(groups)) / layouts.tp
     adapters = np.where(layouts.zero_stage >= 3, adapters / layouts.zero_group, adapters)
@@ -239,7 +251,8 @@ def training_memory(
     )
     fuller = first.total >= last.total
     names = [item.name for item in fields(Memory)]
-    return Memory(*(np.where(fuller, getattr(first, name), getattr(last, name)) for name in names))
+    parts = {name: np.where(fuller, getattr(first, name), getattr(last, name)) for name in names}
+    return Memory(**{**parts, "last_allocated": last.last_allocated})
 
 
 def _peak(
@@ -255,7 +268,7 @@ def _peak(
     logits = activations.logits[of] * (layouts.logit_bytes * states.has_output * layouts.scale[:, LOGITS])[at]
     working = activations.working[of, np.minimum(configs.recompute, 1)] * layouts.scale[at, WORKING]
     gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
-    carried = np.where(configs.accumulation > 1, gradients, states.buckets[at])
+    carried = np.where((configs.accumulation > 1) | (layouts.buffered[at] > 0), gradients, states.buckets[at])
     forward = carried + kept + logits + gathered
     is_turn = carried + kept >= gradients
     working = np.where(is_turn & (configs.recompute == 0), 0.0, working)
@@ -265,9 +278,8 @@ def _peak(
     is_update = ~is_forward & (update > backward)
     dynamic = np.maximum(np.maximum(forward, backward), update)
     fixed = (states.weights + states.optimizer)[at]
-    reserved = (
-        _fixed_reserve(layouts, efficiency)[at] + dynamic * activations.slack * layouts.scale[at, RESERVE]
-    )
+    outside = _fixed_reserve(layouts, efficiency)[at]
+    reserved = outside + dynamic * activations.slack * layouts.scale[at, RESERVE]
     spare = efficiency.workspace_gib * GIB
     return Memory(
         total=fixed + dynamic + reserved + spare,
@@ -279,17 +291,21 @@ def _peak(
         workspace=spare
         + np.where(is_update, states.temporary[at], gathered + np.where(is_forward, 0.0, layer)),
         reserved=reserved,
+        outside=outside,
+        last_allocated=fixed + dynamic + spare,
     )
 
 
 def _in_flight(configs: Configs, layouts: Layouts, states: StageStates) -> Floats | float:
-    """Micro batches whose activations this stage holds at once."""
+    """Micro batches whose activations this stage holds at once: one on the last stage; interleaved,
+    (v - 1) pp + 1 chunks of v there and pp v + pp - 1 on the first."""
     if not np.any(layouts.pp > 1):
         return 1.0
     chunks = 1.0 + (layouts.pp - 1.0) / (layouts.pp * layouts.virtual_stages)
     deep = layouts.pp * np.where(layouts.schedule == 1, chunks, 1.0)
-    deep = np.where(layouts.schedule == 3, np.inf, deep)
-    deep = np.where((layouts.pp > 1) & (states.has_input > 0), deep, 1.0)
+    last = np.where(layouts.schedule == 1, layouts.pp - (layouts.pp - 1.0) / layouts.virtual_stages, 1.0)
+    deep = np.where((layouts.pp > 1) & (states.has_input > 0), deep, last)
+    deep = np.where((layouts.pp > 1) & (layouts.schedule == 3), np.inf, deep)
     return np.minimum(deep[configs.layout], np.maximum(configs.accumulation, 1.0))
 
 

@@ -118,7 +118,10 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
         casts_weights=_column(
             s.casts_weights and c.zero_stage < 3 for c, s in zip(choices, states, strict=True)
         ),
-        bucket=_column(c.zero_stage == 0 and c.dp > 1 for c in choices),
+        bucket=_column(
+            c.zero_stage == 0 and c.dp > 1 and not s.buffered for c, s in zip(choices, states, strict=True)
+        ),
+        buffered=_column(s.buffered for s in states),
         keeps_gathered=_column(bool(c.scenario.setup.keeps_frozen_gathered) for c in choices),
         scale=columns(c.scale for c in choices),
     )

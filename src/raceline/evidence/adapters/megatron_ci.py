@@ -39,6 +39,8 @@ SCRIPTS = {"bert": "pretrain_bert", "t5": "pretrain_t5"}
 VISION = ("mimo", "multimodal-llava")
 # What attention the backend argument means; without it Transformer Engine chooses a fused one.
 BACKENDS = {"flash": "flash", "fused": "flash", "unfused": "eager", "local": "eager"}
+# The first images of the long-term branch, told by their runner: their fused attention had no dropout.
+OLD_IMAGES = ("lts", "dracooci")
 DEGREES = {
     "tp": "tensor-model-parallel-size", "pp": "pipeline-model-parallel-size", "cp": "context-parallel-size",
     "ep": "expert-model-parallel-size",
@@ -105,7 +107,7 @@ def _why_unscored(record: Mapping[str, str], count: int | None) -> str | None:
 def _measured(record: Mapping[str, str]) -> tuple[Measured, ...]:
     found = []
     if record.get("peak_allocated_gib"):
-        found.append(Measured("memory_allocated_gib", float(record["peak_allocated_gib"])))
+        found.append(Measured("memory_last_allocated_gib", float(record["peak_allocated_gib"])))
     if record.get("step_time_s"):
         found.append(Measured("step_time_s", float(record["step_time_s"])))
     return tuple(found)
@@ -129,7 +131,7 @@ def _scenario(
         "model": _model(record["family"], arguments, assumed),
         "workload": workload,
         "hardware": {"accelerator": accelerator, "count": count},
-        "setup": _setup(record["family"], arguments, count, assumed),
+        "setup": _setup(record, arguments, count, assumed),
     }
 
 
@@ -151,7 +153,9 @@ def _vocabulary(family: str, arguments: Mapping[str, Any]) -> int:
     return VOCABULARIES.get(family, GPT2_VOCABULARY)
 
 
-def _setup(family: str, arguments: Mapping[str, Any], count: int, assumed: list[str]) -> dict[str, Any]:
+def _setup(
+    record: Mapping[str, str], arguments: Mapping[str, Any], count: int, assumed: list[str]
+) -> dict[str, Any]:
     setup: dict[str, Any] = {name: int(arguments.get(argument, 1)) for name, argument in DEGREES.items()}
     setup |= {
         "dp": count // _model_ranks(arguments),
@@ -163,7 +167,7 @@ def _setup(family: str, arguments: Mapping[str, Any], count: int, assumed: list[
         "global_batch": arguments["global-batch-size"],
         "sequence_parallel": bool(arguments.get("sequence-parallel")),
         "recompute": arguments.get("recompute-granularity", "none"),
-        "attention": _attention(family, arguments, assumed),
+        "attention": _attention(record, arguments, assumed),
         "expert_tp": arguments.get("expert-tensor-parallel-size"),
     }
     stages = _virtual_stages(arguments, setup["pp"], assumed)
@@ -184,15 +188,21 @@ def _zero_stage(arguments: Mapping[str, Any]) -> int:
     return 1 if arguments.get("use-distributed-optimizer") else 0
 
 
-def _attention(family: str, arguments: Mapping[str, Any], assumed: list[str]) -> str:
+def _attention(record: Mapping[str, str], arguments: Mapping[str, Any], assumed: list[str]) -> str:
     backend = "flash" if arguments.get("use-flash-attn") else arguments.get("attention-backend")
     if backend in BACKENDS:
         return BACKENDS[backend]
     is_local = arguments.get("transformer-impl") == "local"
-    found = "eager" if is_local else "flash"
+    is_old = all(part in text for part, text in zip(OLD_IMAGES, _image(record), strict=True))
+    drops = float(arguments.get("attention-dropout", 0.1)) > 0
+    found = "eager" if is_local or (is_old and drops) else "flash"
     if not is_local:
         assumed.append(f"attention={found}")
     return found
+
+
+def _image(record: Mapping[str, str]) -> tuple[str, str]:
+    return record["environment"], record["accelerator"]
 
 
 def _virtual_stages(arguments: Mapping[str, Any], pp: int, assumed: list[str]) -> int:

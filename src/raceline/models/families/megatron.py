@@ -29,7 +29,7 @@ from raceline.models.families.mla import latent, latent_attention
 from raceline.models.families.moe import MoeDesign, experts_maker, experts_of
 from raceline.models.families.transformer import Make, grouped, layer
 from raceline.models.fields import Fields
-from raceline.models.graph import Block, Model
+from raceline.models.graph import Attention, Block, Model
 from raceline.present.errors import InputError
 
 ATTENTION = AttentionNames(out="linear_proj", fused="linear_qkv")
@@ -41,6 +41,27 @@ _FREQUENCY = re.compile(r"\[([01](?:,[01])*)\](?:\*(\d{1,5}))?")
 def build(fields: Fields, image_size: int | None = None) -> Model:
     """The model of a mapping of Megatron arguments; names may be written with ``-`` or ``_``."""
     given = Fields({name.replace("_", "-"): value for name, value in fields.values.items()}, fields.where)
+    model = _read(given)
+    return _dropping_scores(model) if given.number("attention-dropout", default=0.1, maximum=1.0) else model
+
+
+def _dropping_scores(model: Model) -> Model:
+    """Attention with dropout: beside the softmax, unfused kernels keep a mask of one byte a score and the
+    dropped scores, together 5 bytes (https://arxiv.org/abs/2205.05198)."""
+    blocks = [
+        msgspec.structs.replace(
+            block,
+            ops=tuple(
+                msgspec.structs.replace(op, score_copies=2.5) if isinstance(op, Attention) else op
+                for op in block.ops
+            ),
+        )
+        for block in model.blocks
+    ]
+    return msgspec.structs.replace(model, blocks=tuple(blocks))
+
+
+def _read(given: Fields) -> Model:
     script = given.text("script", default="pretrain_gpt")
     if script == "pretrain_t5" or "encoder-num-layers" in given.values:
         return seq2seq.build_bart(Fields(_t5(given)))
