@@ -25,6 +25,7 @@ class Efficiency:
 
     matmul_rows: dict[tuple[str, str], tuple[float, float, float, float]]
     attention_rows: dict[str, float]
+    early_rows: dict[str, float]
     usable_rows: dict[tuple[str, str], float]
     scalars: dict[str, float]
     matmul_sources: dict[tuple[str, str], str]
@@ -50,6 +51,10 @@ class Efficiency:
     def attention(self, architecture: str) -> float:
         """Time over FLOPs / peak of a fused attention kernel."""
         return self.attention_rows.get(architecture, self.attention_rows["*"])
+
+    def early_attention(self, architecture: str) -> float:
+        """Time of a kernel that was written for an older architecture, over a fused kernel's."""
+        return self.early_rows.get(architecture, self.early_rows["*"])
 
     def usable(self, tier: str | None, memory_type: str | None) -> float:
         """The share of the labelled memory that a process can have."""
@@ -96,6 +101,7 @@ def parse(data: dict[str, Any]) -> Efficiency:
     return Efficiency(
         matmul_rows={(row[0], row[1]): tuple(row[2:6]) for row in data["matmul"]["rows"]},
         attention_rows={row[0]: row[1] for row in data["attention"]["rows"]},
+        early_rows={row[0]: row[1] for row in data["early_attention"]["rows"]},
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
         scalars={name: value[0] for name, value in data["scalars"].items()},
         matmul_sources={(row[0], row[1]): data["sources"][row[6]] for row in data["matmul"]["rows"]},

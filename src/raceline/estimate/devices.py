@@ -56,6 +56,7 @@ class Devices:
     matmul_n0: Floats
     matmul_k0: Floats
     attention: Floats
+    early_attention: Floats
     per_node: Floats
     intra_bytes_s: Floats
     pair_bytes_s: Floats
@@ -93,6 +94,9 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
         matmul_k0=curves[:, :, 3],
         attention=np.array(
             [efficiency.attention(device.accelerator.architecture or "") for device in devices]
+        ),
+        early_attention=np.array(
+            [efficiency.early_attention(device.accelerator.architecture or "") for device in devices]
         ),
         per_node=np.array([float(device.per_node) for device in devices]),
         intra_bytes_s=intra,

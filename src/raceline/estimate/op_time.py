@@ -35,8 +35,8 @@ class Shapes:
     that attention can look back to; `decoding`: 1 where the past is read from a cache;
     `expert_tp` cuts experts' matrices where `tp` cuts the others, and `expert_share` is what a device
     computes of its own sequences' visits to experts, more than 1 where other ranks send it theirs;
-    `fused`: kernels fuse elementwise work; `flash`: no attention scores are kept; `scale`: U x KINDS, the
-    calibration's factors."""
+    `fused`: kernels fuse elementwise work; `flash`: no attention scores are kept; `early`: by a kernel
+    older than the device; `scale`: U x KINDS, the calibration's factors."""
 
     device: Ints
     precision: Ints
@@ -55,6 +55,7 @@ class Shapes:
     sequence_parallel: Floats
     fused: Floats
     flash: Floats
+    early: Floats
     activation_bytes: Floats
     weight_bytes: Floats
     plain_weight_bytes: Floats
@@ -116,14 +117,16 @@ def time_ops(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
 def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> ShapeTimes:
     matmul = _matmuls(table, shapes, devices, efficiency)
     attention = _attentions(table.attention, shapes, devices, efficiency)
+    late = np.where(shapes.early > 0, devices.early_attention[shapes.device], 1.0)[:, None]
+    attending, backing = attention.forward * late, attention.backward * late
     traffic = _traffics(table, shapes, devices, efficiency)
     saved, largest, layer = _saved(table, shapes)
     return ShapeTimes(
-        forward_compute_s=matmul.forward_compute + attention.forward,
+        forward_compute_s=matmul.forward_compute + attending,
         forward_memory_s=matmul.forward_memory + traffic.forward,
-        backward_compute_s=matmul.backward_compute + attention.backward,
+        backward_compute_s=matmul.backward_compute + backing,
         backward_memory_s=matmul.backward_memory + traffic.backward,
-        attention_forward_s=attention.forward,
+        attention_forward_s=attending,
         launches_forward=_launches(table, shapes, False),
         launches_backward=_launches(table, shapes, True),
         flops_forward=matmul.flops_forward + attention.flops_forward,

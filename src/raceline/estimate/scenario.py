@@ -28,7 +28,8 @@ Optimizer = Literal[
     "sgd-momentum", "lion", "muon", "none",
 ]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
-AttentionKernel = Literal["flash", "eager"]
+# early: fused kernels that were written for an older architecture (Triton and FlashAttention 1 on Hopper).
+AttentionKernel = Literal["flash", "eager", "early"]
 Schedule = Literal["1f1b", "interleaved", "zero-bubble", "gpipe"]
 Offload = Literal["none", "optimizer", "parameters", "all"]
 

@@ -226,6 +226,7 @@ def _shapes(
         decoding=decoding, tp=serving.tp, cp=np.ones(len(serving)), ep=serving.ep,
         expert_tp=serving.expert_tp, expert_share=serving.attention_dp / serving.ep,
         sequence_parallel=np.zeros(len(serving)), fused=serving.fused, flash=serving.flash,
+        early=np.zeros(len(serving)),
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
         plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes, scale=serving.scale,
     )  # fmt: skip
