@@ -89,7 +89,9 @@ def devices(*names_: str) -> Devices:
 
 def shapes(seq_len: float, **other: float) -> Shapes:
     """One shape of a batch of 1 in bf16 on the first device; `other` replaces columns."""
-    zeros = ("target_len", "new_targets", "decoding", "sequence_parallel", "fused", "early")
+    zeros = (
+        "target_len", "new_targets", "decoding", "sequence_parallel", "fused", "channels_last", "mixed", "early",
+    )  # fmt: skip
     ones = ("batch", "new_fixed", "tp", "cp", "ep", "expert_tp", "expert_share", "flash")
     two_bytes = ("activation_bytes", "weight_bytes", "plain_weight_bytes", "cache_bytes")
     values = {

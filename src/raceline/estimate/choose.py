@@ -62,6 +62,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None
     attention: str
     is_fused: bool
+    channels_last: bool
     fused_loss: bool
     logit_bytes: float
     offload: str
@@ -103,6 +104,7 @@ def choose(
             raise InputError("estimate.weights_are_trained", field="setup.weight_precision", method=method)
     lengths = _lengths(workload, model, picker, is_training)
     habits = convention(runtime)
+    is_fused = bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused)
     fused_loss = bool(picker.take("fused_loss", False)) if is_training else False
     zero = _zero(scenario, layout, runtime, picker) if is_training else 0
     return Choice(
@@ -129,7 +131,8 @@ def choose(
         recomputes=(setup.recompute,) if setup.recompute else ("none", "selective", "full"),
         global_batch=setup.global_batch,
         attention=picker.take("attention", "flash"),
-        is_fused=bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused),
+        is_fused=is_fused,
+        channels_last=is_fused if setup.channels_last is None else setup.channels_last,
         fused_loss=fused_loss,
         logit_bytes=logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),
         offload=picker.take("offload", "none") if is_training else setup.offload or "none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
@@ -27,6 +28,7 @@ class Efficiency:
     attention_rows: dict[str, float]
     early_rows: dict[str, float]
     usable_rows: dict[tuple[str, str], float]
+    power_rows: dict[str, float]
     scalars: dict[str, float]
     matmul_sources: dict[tuple[str, str], str]
     scalar_sources: dict[str, str]
@@ -55,6 +57,10 @@ class Efficiency:
     def early_attention(self, architecture: str) -> float:
         """Time of a kernel that was written for an older architecture, over a fused kernel's."""
         return self.early_rows.get(architecture, self.early_rows["*"])
+
+    def power(self, families: Sequence[str]) -> float | None:
+        """TFLOP/s a watt that matrix units sustain in 16 bits, of the first family that has a figure."""
+        return next((self.power_rows[name] for name in families if name in self.power_rows), None)
 
     def usable(self, tier: str | None, memory_type: str | None) -> float:
         """The share of the labelled memory that a process can have."""
@@ -103,6 +109,7 @@ def parse(data: dict[str, Any]) -> Efficiency:
         attention_rows={row[0]: row[1] for row in data["attention"]["rows"]},
         early_rows={row[0]: row[1] for row in data["early_attention"]["rows"]},
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
+        power_rows={row[0]: row[1] for row in data["power"]["rows"]},
         scalars={name: value[0] for name, value in data["scalars"].items()},
         matmul_sources={(row[0], row[1]): data["sources"][row[6]] for row in data["matmul"]["rows"]},
         scalar_sources={name: data["sources"][value[1]] for name, value in data["scalars"].items()},

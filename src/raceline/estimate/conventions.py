@@ -84,7 +84,7 @@ def engine(runtime: str) -> Engine:
     """The habits of an inference runtime; a static engine's where the catalogue states none."""
     row = load.runtimes().get(runtime.lower().split()[0])
     if row is None or row.serving is None:
-        return Engine(True, 0.0, DEFAULT_SERVING)
+        return Engine(row is None or row.fused_kernels is not False, 0.0, DEFAULT_SERVING)
     takes = row.memory_reserve is not None and row.memory_fraction is not None
     return Engine(bool(row.fused_kernels), (row.memory_fraction or 0.0) if takes else 0.0, row.serving)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from raceline.catalog.types import Accelerator
 from raceline.estimate.constants import NUMBER_CLASSES, Efficiency
+from raceline.estimate.kernels import families
 
 Floats = NDArray[np.float64]
 GIB = 2.0**30
@@ -45,12 +46,14 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Arrays over D devices; `peak_flops` and the matmul curve over D x FORMATS (0: not native)."""
+    """Arrays over D devices; `peak_flops` and the matmul curve over D x FORMATS (0: not native);
+    `throttled`: peak over what the power limit lets matrix units sustain, where that is less."""
 
     items: tuple[Device, ...]
     memory_bytes: Floats
     bandwidth_bytes_s: Floats
     peak_flops: Floats
+    throttled: Floats
     matmul_a: Floats
     matmul_m0: Floats
     matmul_n0: Floats
@@ -88,6 +91,7 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
             ]
         ),
         peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
+        throttled=np.array([[throttled(device, name, efficiency) for name in FORMATS] for device in devices]),
         matmul_a=curves[:, :, 0],
         matmul_m0=curves[:, :, 1],
         matmul_n0=curves[:, :, 2],
@@ -118,6 +122,17 @@ def peak_flops(device: Device, number_format: str) -> float:
     if rate is None and number_format == "bf16" and device.accelerator.vendor == "Apple":
         rate = device.accelerator.fp32_tflops
     return (rate or 0.0) * 1e12 * device.compute_fraction
+
+
+def throttled(device: Device, number_format: str, efficiency: Efficiency) -> float:
+    """How far the power limit holds back long matrix work: a card whose peak needs more watts than it
+    has runs at a lower clock. 1.0 where the limit doesn't bind or isn't known."""
+    width = {"tf32": 0.5, "fp16": 1.0, "bf16": 1.0, "fp8": 2.0, "int8": 2.0}.get(number_format)
+    per_watt = efficiency.power(families(device.accelerator))
+    if not width or not per_watt or not device.accelerator.tdp_w:
+        return 1.0
+    sustained = device.accelerator.tdp_w * per_watt * width * 1e12 * device.compute_fraction
+    return max(1.0, peak_flops(device, number_format) / sustained)
 
 
 def usable_bytes(device: Device, efficiency: Efficiency) -> float:

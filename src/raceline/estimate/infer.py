@@ -53,6 +53,8 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         ),
         engine_reserve_bytes=_column(e.serving.reserve_gib * GIB for e in engines),
         fused=_column(c.is_fused for c in choices),
+        channels_last=_column(c.channels_last for c in choices),
+        mixed=_column(c.precision.endswith("-mixed") for c in choices),
         flash=_column(c.attention != "eager" for c in choices),
         host_scale=_column(e.serving.host_scale for e in engines),
         all_at_once=_column(e.serving.batch_starts_together for e in engines),

@@ -83,6 +83,7 @@ class ModelTable:
 
     model: Model
     matmul: Columns
+    convolution: Columns
     attention: Columns
     traffic: Columns
     tensors: Columns
@@ -129,7 +130,7 @@ class _Builder:
         self.rank = rank
         self.targets = targets
         self.rows: dict[str, list[tuple[object, ...]]] = {
-            "matmul": [], "attention": [], "traffic": [], "tensors": []
+            "matmul": [], "convolution": [], "attention": [], "traffic": [], "tensors": []
         }  # fmt: skip
         self.parameters = np.zeros((GROUPS, 4))
         self.trainable = np.zeros((GROUPS, 4))
@@ -171,31 +172,33 @@ class _Builder:
     def _add_op(self, op: AnyOp, block: Block, group: int, trains: bool, weight: bool) -> None:
         repeats = float(block.repeat * op.count)
         self._add_parameters(op, group, repeats, trains)
-        if isinstance(op, (Matmul, Convolution)):
+        if isinstance(op, Matmul):
             self._add_matmul(op, group, repeats, trains, weight)
+        elif isinstance(op, Convolution):
+            self._add_convolution(op, group, repeats, trains)
         elif isinstance(op, Attention):
             self._add_attention(op, block, group, trains)
         else:
             self._add_traffic(op, group, repeats, trains)
 
-    def _add_matmul(
-        self, op: Matmul | Convolution, group: int, repeats: float, trains: bool, weight: bool
-    ) -> None:
+    def _add_matmul(self, op: Matmul, group: int, repeats: float, trains: bool, weight: bool) -> None:
         full = self.method in ("pretrain", "full")
-        if isinstance(op, Convolution):
-            row = (
-                group, _extent(op.rows), repeats * op.groups, float(op.k), op.n / op.groups, 0.0, 0.0, 1.0,
-                1.0, float(trains), float(trains and full), float(op.groups), float(op.k * op.n) / op.groups, 0.0, 0.0,
-            )  # fmt: skip
-        else:
-            adapters = float(self.rank) if weight and not full else 0.0
-            row = (
-                group, _extent(op.rows), repeats, float(op.k), float(op.n), float(op.split == "column"),
-                float(op.split == "row"), float(op.experts), float(op.experts_per_token), float(trains),
-                float(trains and full), 0.0, float(op.k) * op.n, float(op.quantisable), adapters,
-            )  # fmt: skip
-            self.adapters[group] += adapters * (op.k + op.n) * op.experts * repeats
-        self.rows["matmul"].append(row)
+        adapters = float(self.rank) if weight and not full else 0.0
+        self.adapters[group] += adapters * (op.k + op.n) * op.experts * repeats
+        self.rows["matmul"].append(
+            (group, _extent(op.rows), repeats, float(op.k), float(op.n), float(op.split == "column"),
+             float(op.split == "row"), float(op.experts), float(op.experts_per_token), float(trains),
+             float(trains and full), float(op.k) * op.n, float(op.quantisable), adapters)
+        )  # fmt: skip
+
+    def _add_convolution(self, op: Convolution, group: int, repeats: float, trains: bool) -> None:
+        """A convolution. Nothing needs the gradient of the pixels, which the first one reads."""
+        is_first = not self.rows["convolution"] and group == INPUT
+        has_weight_gradient = trains and self.method in ("pretrain", "full")
+        self.rows["convolution"].append(
+            (group, _extent(op.rows), repeats, float(op.k), float(op.n), float(op.groups), op.input_elements,
+             float(op.k) * op.n, float(trains and not is_first), float(has_weight_gradient))
+        )  # fmt: skip
 
     def _add_attention(self, op: Attention, block: Block, group: int, trains: bool) -> None:
         repeats = float(block.repeat * op.count)
@@ -203,7 +206,7 @@ class _Builder:
             (group, _extent(op.rows), repeats, _extent(op.kv_rows), float(op.heads), float(op.kv_heads),
              float(op.head_dim), float(op.value_dim), float(op.causal), float(op.window or np.inf),
              float(op.cache_width), float(trains), op.score_copies, float(op.score_upcast),
-             float(self.blocks), float(block.repeat))
+             float(op.has_bias and op.rows.fixed > op.kv_rows.fixed), float(self.blocks), float(block.repeat))
         )  # fmt: skip
 
     def _add_traffic(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
@@ -211,8 +214,9 @@ class _Builder:
         if elements:
             more, kernels = _eager(op)
             self.rows["traffic"].append(
-                (group, _extent(op.rows), repeats, elements, split, is_norm, float(trains), more, kernels)
-            )
+                (group, _extent(op.rows), repeats, elements, split, is_norm, float(trains), more, kernels,
+                 _plane(op))
+            )  # fmt: skip
 
     def _add_parameters(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
         kind, elements = parameters_of(op)
@@ -242,14 +246,21 @@ class _Builder:
             matmul=_columns(
                 self.rows["matmul"],
                 ("k", "n", "column", "row", "experts", "experts_per_token", "backward", "weight_gradient",
-                 "groups", "weights", "quantisable", "adapter_rank"),
+                 "weights", "quantisable", "adapter_rank"),
+            ),
+            convolution=_columns(
+                self.rows["convolution"],
+                ("k", "n", "groups", "input_elements", "weights", "backward", "weight_gradient"),
             ),
             attention=_columns(
                 self.rows["attention"],
                 ("kv_fixed", "kv_token", "kv_target", "heads", "kv_heads", "head_dim", "value_dim", "causal",
-                 "window", "cache_width", "backward", "score_copies", "score_upcast", "block", "repeat"),
+                 "window", "cache_width", "backward", "score_copies", "score_upcast",
+                 "window_bias", "block", "repeat"),
             ),
-            traffic=_columns(self.rows["traffic"], ("elements", "split", "norm", "backward", "eager", "kernels")),
+            traffic=_columns(
+                self.rows["traffic"], ("elements", "split", "norm", "backward", "eager", "kernels", "plane")
+            ),
             tensors=_columns(self.rows["tensors"], ("width", "fixed_bytes", "split", "eager", "block", "repeat")),
             parameters=self.parameters,
             trainable=self.trainable,
@@ -320,6 +331,18 @@ def _eager(op: AnyOp) -> tuple[float, float]:
     if isinstance(op, Norm) and op.style == "rms":
         return _EAGER_RMS
     return _EAGER_ROTARY if op.name.endswith("rotary") else (1.0, 1.0)
+
+
+# Ops of an image's positions: not one, elementwise, batch norm, another norm.
+NO_PLANE, PLANE, BATCH_NORM, PLANE_NORM = range(4)
+
+
+def _plane(op: AnyOp) -> float:
+    if op.rows.per_token or op.rows.per_target:
+        return float(NO_PLANE)
+    if isinstance(op, Norm):
+        return float(BATCH_NORM if op.style == "batch" else PLANE_NORM)
+    return float(PLANE)
 
 
 def _boundary(body: list[Block]) -> Floats:

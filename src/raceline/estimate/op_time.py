@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.estimate.calibration import ATTENTION, CACHE, CONVOLUTION, MATMUL, TRAFFIC, WEIGHTS
+from raceline.estimate.calibration import ATTENTION, CACHE, MATMUL, TRAFFIC, WEIGHTS
 from raceline.estimate.constants import Efficiency
+from raceline.estimate.convolutions import plane_traffic, time_convolutions
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import GROUPS, OUTPUT, Columns, Floats, ModelTable
 
@@ -35,8 +36,10 @@ class Shapes:
     that attention can look back to; `decoding`: 1 where the past is read from a cache;
     `expert_tp` cuts experts' matrices where `tp` cuts the others, and `expert_share` is what a device
     computes of its own sequences' visits to experts, more than 1 where other ranks send it theirs;
-    `fused`: kernels fuse elementwise work; `flash`: no attention scores are kept; `early`: by a kernel
-    older than the device; `scale`: U x KINDS, the calibration's factors."""
+    `fused`: kernels fuse elementwise work; `channels_last`: convolutions find their inputs in that order;
+    `mixed`: norms and sums stay in 32 bits while the rest is cast (autocast); `flash`: no attention
+    scores are kept; `early`: by a kernel older than the device; `scale`: U x KINDS, the calibration's
+    factors."""
 
     device: Ints
     precision: Ints
@@ -54,6 +57,8 @@ class Shapes:
     expert_share: Floats
     sequence_parallel: Floats
     fused: Floats
+    channels_last: Floats
+    mixed: Floats
     flash: Floats
     early: Floats
     activation_bytes: Floats
@@ -121,16 +126,18 @@ def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency:
     attending, backing = attention.forward * late, attention.backward * late
     traffic = _traffics(table, shapes, devices, efficiency)
     saved, largest, layer = _saved(table, shapes)
+    rows = positions(table.convolution.extents, shapes)
+    convolved = time_convolutions(table.convolution, rows, shapes, devices, efficiency, table.is_trained)
     return ShapeTimes(
-        forward_compute_s=matmul.forward_compute + attending,
-        forward_memory_s=matmul.forward_memory + traffic.forward,
-        backward_compute_s=matmul.backward_compute + backing,
-        backward_memory_s=matmul.backward_memory + traffic.backward,
+        forward_compute_s=matmul.forward_compute + convolved.forward_compute + attending,
+        forward_memory_s=matmul.forward_memory + convolved.forward_memory + traffic.forward,
+        backward_compute_s=matmul.backward_compute + convolved.backward_compute + backing,
+        backward_memory_s=matmul.backward_memory + convolved.backward_memory + traffic.backward,
         attention_forward_s=attending,
         launches_forward=_launches(table, shapes, False),
         launches_backward=_launches(table, shapes, True),
-        flops_forward=matmul.flops_forward + attention.flops_forward,
-        flops_backward=matmul.flops_backward + attention.flops_backward,
+        flops_forward=matmul.flops_forward + convolved.flops_forward + attention.flops_forward,
+        flops_backward=matmul.flops_backward + convolved.flops_backward + attention.flops_backward,
         saved_bytes=saved,
         scores_bytes=attention.scores_bytes,
         largest_bytes=largest,
@@ -183,17 +190,10 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     copies = ops.count * active
     curve = _curve(shapes, devices, efficiency)
     flops = 2.0 * m * n * k * copies
-    groups_of = np.maximum(ops["groups"], 1.0)
-    wide, deep = n * groups_of + SMALL_SIDE, k * groups_of + SMALL_SIDE
-    shape = (1 + curve.m0 / (m + SMALL_SIDE)) * (1 + curve.n0 / wide) * (1 + curve.k0 / deep)
-    compute = flops * curve.per_flop * shape
-    compute *= np.where(
-        ops["groups"] > 1,
-        efficiency.grouped_convolution,
-        np.where(ops["groups"] > 0, efficiency.convolution, 1.0),
-    )
+    shape = (1 + curve.m0 / (m + SMALL_SIDE)) * (1 + curve.n0 / (n + SMALL_SIDE))
+    shape *= 1 + curve.k0 / (k + SMALL_SIDE)
     scale = shapes.scale
-    compute *= np.where(ops["groups"] > 0, scale[:, CONVOLUTION, None], scale[:, MATMUL, None])
+    compute = flops * curve.per_flop * shape * scale[:, MATMUL, None]
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
     memory = traffic * curve.per_byte * scale[:, WEIGHTS, None]
     passes = ops["backward"] + ops["weight_gradient"]
@@ -213,11 +213,10 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
 
 
 def _matmul_bytes(ops: Columns, shapes: Shapes, m: Floats, n: Floats, k: Floats, copies: Floats) -> Floats:
-    """Bytes that a matmul must read and write; a convolution reads its input once, not per tap."""
+    """Bytes that a matmul must read and write."""
     quantisable = ops["quantisable"] > 0
     weight_bytes = np.where(quantisable, shapes.weight_bytes[:, None], shapes.plain_weight_bytes[:, None])
-    reads = np.where(ops["groups"] > 0, m * n, m * k)
-    return (n * k * weight_bytes + (reads + m * n) * shapes.activation_bytes[:, None]) * copies
+    return (n * k * weight_bytes + m * (k + n) * shapes.activation_bytes[:, None]) * copies
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +278,10 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     cache_bytes = (
         shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.cache_bytes[:, None]
     )
-    scores = (
-        pairs * efficiency.score_passes * shapes.activation_bytes[:, None] * (1.0 - shapes.flash[:, None])
+    passes = np.where(
+        shapes.flash[:, None] > 0, efficiency.window_bias * ops["window_bias"], efficiency.score_passes
     )
+    scores = pairs * passes * shapes.activation_bytes[:, None]
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
     reading = cache_bytes * per_byte * shapes.scale[:, CACHE, None]
     forward = np.maximum(compute, reading) + scores * per_byte * shapes.scale[:, TRAFFIC, None]
@@ -329,7 +329,11 @@ def _traffics(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: E
     per_byte = (
         scale * shapes.scale[:, TRAFFIC] / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
     )
-    moved = moved * np.where(shapes.fused[:, None] > 0, 1.0, ops["eager"])
+    moved = moved * np.where(
+        ops["plane"] > 0,
+        plane_traffic(ops, shapes, efficiency),
+        np.where(shapes.fused[:, None] > 0, 1.0, ops["eager"]),
+    )
     forward = moved * (shapes.activation_bytes * per_byte)[:, None]
     return _TrafficTimes(forward @ groups, (forward * ops["backward"] * 2.0) @ groups)
 
@@ -343,11 +347,10 @@ ADAPTER_KERNELS, ATTENTION_KERNELS = 10.0, 8.0
 def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
     """Kernels launched, by group: each op is one where kernels are fused, and eager work several."""
     one, many = np.zeros((1, GROUPS)), np.zeros((1, GROUPS))
-    for ops in (table.matmul, table.attention, table.traffic):
+    for ops in (table.matmul, table.convolution, table.attention, table.traffic):
         passes = (ops["backward"] * 2.0) if backward else 1.0
-        kernels = ops.count / np.maximum(ops["groups"], 1.0) if ops is table.matmul else ops.count
-        one = one + (kernels * passes)[None, :] @ ops.by_group()
-        many = many + (kernels * passes * _eager_kernels(table, ops))[None, :] @ ops.by_group()
+        one = one + (ops.count * passes)[None, :] @ ops.by_group()
+        many = many + (ops.count * passes * _eager_kernels(table, ops))[None, :] @ ops.by_group()
     return np.asarray(np.where(shapes.fused[:, None] > 0, one, many))
 
 
@@ -359,6 +362,8 @@ def _eager_kernels(table: ModelTable, ops: Columns) -> Floats:
         return ops["kernels"]
     if ops is table.attention:
         return np.full(len(ops), ATTENTION_KERNELS)
+    if ops is table.convolution:
+        return np.ones(len(ops))
     return np.asarray(1.0 + ADAPTER_KERNELS * (ops["adapter_rank"] > 0), dtype=np.float64)
 
 

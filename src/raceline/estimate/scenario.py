@@ -104,7 +104,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     whole model in host memory; `optimizer_in_backward`: gradients are freed layer by layer;
     `keeps_frozen_gathered`: ZeRO-3 keeps frozen layers whole through the backward pass, as FSDP did
     before https://github.com/pytorch/pytorch/pull/101982. `expert_tp`: the tensor parallelism of experts,
-    where it is not tp. Serving: `attention_dp` groups of tp devices in one replica attend to sequences of
+    where it is not tp. `channels_last`: images are stored so that a position's channels lie together (compilers
+    see to it themselves). Serving: `attention_dp` groups of tp devices in one replica attend to sequences of
     their own and share the experts; `prefill` and `decode` are the pools of a disaggregated service."""
 
     framework: str | None = None
@@ -134,6 +135,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     attention: AttentionKernel | None = None
     fused_loss: bool | None = None
     compile: bool | None = None
+    channels_last: bool | None = None
     offload: Offload | None = None
     lora_rank: Count | None = None
     lora_targets: tuple[str, ...] | str | None = None

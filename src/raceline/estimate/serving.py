@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from raceline.estimate.calibration import RESERVE, WORKING
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Devices
-from raceline.estimate.layout import BODY, Floats, ModelTable
+from raceline.estimate.layout import BODY, Columns, Floats, ModelTable
 from raceline.estimate.memory import GIB
 from raceline.estimate.op_time import Ints, Shapes
 
@@ -56,6 +56,8 @@ class Serving:
     engine_fraction: Floats
     engine_reserve_bytes: Floats
     fused: Floats
+    channels_last: Floats
+    mixed: Floats
     flash: Floats
     host_scale: Floats
     all_at_once: Floats
@@ -181,20 +183,26 @@ def _working_set(table: ModelTable, serving: Serving, efficiency: Efficiency) ->
     one_by_one = (serving.output_len > 0) & (serving.all_at_once <= 0)
     batch = np.where(one_by_one, 1.0, serving.sequences)
     shapes = pass_shapes(table, serving, batch, prefill=True)
-    ops = table.matmul
     lengths = np.stack([shapes.batch * shapes.new_fixed, shapes.batch * shapes.new_tokens,
                         shapes.batch * shapes.new_targets])  # fmt: skip
-    rows = lengths.T @ ops.extents.T
-    is_body = ops.group == BODY
-    cut = np.where(ops["column"] > 0, serving.tp[:, None], 1.0)
-    wide = (3.0 * ops["n"] / cut + 2.0 * ops["k"] / np.where(ops["row"] > 0, serving.tp[:, None], 1.0)) * ops[
-        "experts_per_token"
-    ]
-    spatial = np.where(ops["groups"] > 0, 0.5, 1.0)
-    working = rows * wide * np.where(is_body | (table.classes < 2), spatial, 0.0)
-    activations = working.max(axis=1) * serving.activation_bytes if len(ops) else np.zeros(len(serving))
+    ops, tp = table.matmul, serving.tp[:, None]
+    cut_n, cut_k = np.where(ops["column"] > 0, tp, 1.0), np.where(ops["row"] > 0, tp, 1.0)
+    wide = (3.0 * ops["n"] / cut_n + 2.0 * ops["k"] / cut_k) * ops["experts_per_token"]
+    widest = _widest(lengths, ops, wide, table)
+    convolved = table.convolution
+    wide = (1.5 * convolved["n"] / convolved["groups"] + convolved["k"]) * np.ones_like(tp)
+    widest = np.maximum(widest, _widest(lengths, convolved, wide, table))
+    activations = widest * serving.activation_bytes
     logits = np.where(serving.output_len > 0, serving.sequences * table.classes * 4.0, 0.0)
     return activations, logits
+
+
+def _widest(lengths: Floats, ops: Columns, wide: Floats, table: ModelTable) -> Floats:
+    """Elements at the widest op, as far as it is one whose output stays on the device."""
+    if not len(ops):
+        return np.zeros(lengths.shape[1])
+    counts = (ops.group == BODY) | (table.classes < 2)
+    return np.asarray((lengths.T @ ops.extents.T * wide * np.where(counts, 1.0, 0.0)).max(axis=1))
 
 
 def pass_shapes(table: ModelTable, serving: Serving, batch: Floats, prefill: bool) -> Shapes:
@@ -225,7 +233,8 @@ def _shapes(
         target_len=target_len, new_fixed=new_fixed, new_tokens=new_tokens, new_targets=new_targets,
         decoding=decoding, tp=serving.tp, cp=np.ones(len(serving)), ep=serving.ep,
         expert_tp=serving.expert_tp, expert_share=serving.attention_dp / serving.ep,
-        sequence_parallel=np.zeros(len(serving)), fused=serving.fused, flash=serving.flash,
+        sequence_parallel=np.zeros(len(serving)), fused=serving.fused,
+        channels_last=serving.channels_last, mixed=serving.mixed, flash=serving.flash,
         early=np.zeros(len(serving)),
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
         plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes, scale=serving.scale,

@@ -150,6 +150,8 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
         expert_share=ones,
         sequence_parallel=_column(c.sequence_parallel for c in choices),
         fused=layouts.fused,
+        channels_last=_column(c.channels_last for c in choices),
+        mixed=_column(c.precision.endswith("-mixed") for c in choices),
         flash=_column(c.attention != "eager" for c in choices),
         early=_column(c.attention == "early" for c in choices),
         activation_bytes=element,

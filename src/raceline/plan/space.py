@@ -318,7 +318,8 @@ def _shapes(
         seq_len=job.seq_len * ones, target_len=job.target_len * ones, new_fixed=ones,
         new_tokens=job.seq_len * ones, new_targets=job.target_len * ones, decoding=0.0 * ones, tp=source.tp,
         cp=source.cp, ep=source.ep, expert_tp=source.tp, expert_share=ones,
-        sequence_parallel=(source.tp > 1).astype(float), fused=source.fused, flash=ones, early=0.0 * ones,
+        sequence_parallel=(source.tp > 1).astype(float), fused=source.fused,
+        channels_last=source.fused, mixed=0.0 * ones, flash=ones, early=0.0 * ones,
         activation_bytes=elements[used], weight_bytes=quantised, plain_weight_bytes=source.compute_bytes,
         cache_bytes=elements[used], scale=source.scale,
     )  # fmt: skip

@@ -44,6 +44,8 @@ def _scenario(record: Mapping[str, str]) -> dict[str, Any]:
     setup: dict[str, Any] = {"runtime": "pytorch", "precision": PRECISIONS[record["precision"]]}
     if "torch.compile" in record.get("framework", ""):
         setup["compile"] = True
+    if record.get("channels_last") == "yes":
+        setup["channels_last"] = True
     return {
         "model": model_of(record),
         "workload": {

@@ -14,6 +14,7 @@ COLUMNS = frozenset({
 })  # fmt: skip
 TABLE = "training_vision"
 PRECISIONS = {"amp-fp16": "fp16-mixed", "amp-bf16": "bf16-mixed", "fp16": "fp16-true", "bf16": "bf16-true"}
+LAYOUTS = {"yes": True, "no": False}
 # timm's own benchmark script: plain SGD, eager blocks, every activation kept
 # (https://github.com/huggingface/pytorch-image-models/blob/main/benchmark.py).
 RECIPE = {"optimizer": "sgd", "recompute": "none", "attention": "eager"}
@@ -27,6 +28,7 @@ def adapt(record: Mapping[str, str]) -> Row:
         "precision": PRECISIONS.get(record["precision"], record["precision"] or None),
         "micro_batch": int(record["batch"]),
         "global_batch": int(record["batch"]),
+        "channels_last": LAYOUTS.get(record.get("channels_last") or ""),
         **RECIPE,
     }
     return Row(
