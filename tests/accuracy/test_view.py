@@ -9,6 +9,7 @@ from raceline.accuracy.groups import bars
 from raceline.accuracy.plots import plots
 from raceline.accuracy.report import report_of
 from raceline.accuracy.view import accuracy_view, figure, signed
+from raceline.evidence import published
 from raceline.present.terminal import render
 from raceline.present.text import has_text
 from scores_by_hand import scored, scores, unscored, verdict
@@ -72,6 +73,17 @@ def test_what_is_not_scored_says_why():
 def test_every_group_with_a_bar_has_a_name(language):
     names = [f"accuracy.group_{bar.group.replace('-', '_')}" for bar in bars()]
     assert [name for name in names if not has_text(name, language)] == []
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_caution_of_the_training_rows_has_a_text(language):
+    words = {row.doubtful for row in published.rows("training") if row.doubtful}
+    assert [word for word in words if not has_text(f"accuracy.doubt_{word}", language)] == []
+
+
+def test_a_caution_is_told_in_words():
+    text = render(accuracy_view(report_of(scores(scored(100, 300, reason="workers")))))
+    assert "the source doesn't say how the devices were split" in text
 
 
 def test_percent_has_one_decimal_below_ten():

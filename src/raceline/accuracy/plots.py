@@ -85,6 +85,7 @@ def _panel(group: str, scored: Sequence[Scored], left: float, top: float, langua
         f'<text class="faint small" x="0" y="-5">{escape(content(told, language))}</text>'
         f'<rect class="frame" width="{_PANEL}" height="{_PANEL}"/>'
         f"{_line(0.0, limits, 'equal')}{_line(0.25, limits, 'near')}{_line(-0.2, limits, 'near')}"
+        f'<text class="faint small" x="4" y="12">{escape(scored[0].metric)}</text>'
         f'<path class="dots" d="{_dots(scored, limits)}"/>'
         f'<text class="faint small" x="0" y="{_PANEL + 12}">{first}</text>'
         f'<text class="faint small" x="{_PANEL}" y="{_PANEL + 12}" text-anchor="end">{last}</text></g>'

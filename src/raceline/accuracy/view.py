@@ -6,12 +6,13 @@ from raceline.accuracy.report import NO_FIGURE, FitScore, GroupScore, Report, Un
 from raceline.accuracy.result import Scored, Verdict
 from raceline.accuracy.totals import Errors
 from raceline.present.errors import Message, message
-from raceline.present.text import word
+from raceline.present.text import has_text, word
 from raceline.present.units import DASH, quantity, unit_of
 from raceline.present.views import Cell, Column, Group, Heading, Table, Text, View
 
 MOST_SLICES = 30
-MOST_MISSES = 20
+MOST_MISSES = 10
+MOST_RULES = 12
 _RATES = {"tokens_per_s_per_device": "tokens_per_s", "samples_per_s_per_device": "samples_per_s"}
 
 
@@ -181,7 +182,12 @@ def fit_table(fit: tuple[FitScore, ...]) -> Table:
 
 def unscored_table(report: Report) -> Table:
     """Rows that can't be scored, by rule."""
-    rows: list[tuple[Cell, ...]] = [(_rule(item), item.rows, figure(item.share)) for item in report.unscored]
+    rows: list[tuple[Cell, ...]] = [
+        (_rule(item), item.rows, figure(item.share)) for item in report.unscored[:MOST_RULES]
+    ]
+    if others := report.unscored[MOST_RULES:]:
+        told = message("accuracy.rules_more", count=len(others))
+        rows.append((told, sum(item.rows for item in others), figure(sum(item.share for item in others))))
     columns = (Column(message("accuracy.column_why")), _number("rows"), _number("share"))
     caption = message("accuracy.caption_unscored", unscored_fraction=report.unscored_share, rows=report.rows)
     return Table(columns, tuple(rows), caption=caption)
@@ -221,10 +227,16 @@ def factor(item: Scored) -> str:
 def why(item: Scored) -> Message | str:
     """The known reason, else what had to be assumed."""
     if item.reason:
-        return item.reason
+        return caution(item.reason)
     if item.assumed:
         return message("accuracy.assumed", settings=", ".join(item.assumed))
     return message("accuracy.unknown")
+
+
+def caution(reason: str) -> Message | str:
+    """What the evidence says of a row that may mislead: a word for a caution, or a text as it is."""
+    told = f"accuracy.doubt_{reason}"
+    return message(told) if has_text(told) else reason
 
 
 def misses_list(misses: tuple[Verdict, ...]) -> Group:
@@ -237,7 +249,7 @@ def misses_list(misses: tuple[Verdict, ...]) -> Group:
             model=item.model or "?", accelerator=item.accelerator or "?", needed_gib=item.needed_gib,
             limit_gib=item.limit_gib,
         )  # fmt: skip
-        reason = item.reason or item.decides or message("accuracy.unknown")
+        reason = caution(item.reason or item.decides) or message("accuracy.unknown")
         lines += [Text(told), Text(reason, tone="note", indent=4)]
     left = len(misses) - MOST_MISSES
     more = (Text(message("accuracy.more", count=left), tone="note"),) if left > 0 else ()
