@@ -37,3 +37,9 @@ def test_scenarios_that_several_sources_measured_are_told_apart():
 def test_values_that_are_not_scored_don_t_count():
     rows = (row("a", 1.0), row("b", 1.2))
     assert floors(rows, groups(rows[0])) == ()
+
+
+def test_a_figure_that_one_source_prints_twice_is_one_measurement():
+    rows = (row("a", 1.0), row("b", 1.0), row("c", 2.0, batch=2), row("d", 2.0, "two", batch=2))
+    (found,) = floors(rows, groups(*rows))
+    assert (found.scenarios, found.values, found.spread) == (1, 2, 0.0)

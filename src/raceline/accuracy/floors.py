@@ -30,8 +30,10 @@ def floors(rows: Iterable[Row], groups: Mapping[tuple[str, str], str]) -> tuple[
     """By group, from rows whose scenarios are the same but for their ids; `groups` is by row id and metric."""
     found: dict[str, list[list[tuple[str, float]]]] = defaultdict(list)
     for (group, _, _), values in _repeated(rows, groups).items():
-        if len(values) > 1:
-            found[group].append(values)
+        # the same figure of one source twice is one measurement, printed twice
+        apart = sorted(set(values))
+        if len(apart) > 1:
+            found[group].append(apart)
     return tuple(_floor(group, found[group]) for group in sorted(found))
 
 

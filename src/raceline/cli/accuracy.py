@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from raceline.cli.output import show
+from raceline.cli.output import progress, show
+from raceline.present.errors import message
 
 
 @click.command("accuracy")
@@ -33,6 +34,8 @@ def command(files: tuple[str, ...], by: Any, worst: int, refit: bool, own: str |
     from raceline import api
     from raceline.accuracy.view import accuracy_view
 
+    if not files:
+        progress(message("accuracy.scoring"))
     report = api.accuracy(files, by=by, worst=worst, refit=refit, own=own)
     show(report, as_json=as_json, view=lambda: accuracy_view(report))
     if not report.values and not report.fit:
