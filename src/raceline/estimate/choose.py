@@ -62,6 +62,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None
     attention: str
     is_fused: bool
+    loops_experts: bool
     channels_last: bool
     fused_loss: bool
     logit_bytes: float
@@ -132,6 +133,7 @@ def choose(
         global_batch=setup.global_batch,
         attention=picker.take("attention", "flash"),
         is_fused=is_fused,
+        loops_experts=is_training and (setup.experts or habits.training.experts) == "loop",
         channels_last=is_fused if setup.channels_last is None else setup.channels_last,
         fused_loss=fused_loss,
         logit_bytes=logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),

@@ -38,8 +38,8 @@ class Shapes:
     computes of its own sequences' visits to experts, more than 1 where other ranks send it theirs;
     `fused`: kernels fuse elementwise work; `channels_last`: convolutions find their inputs in that order;
     `mixed`: norms and sums stay in 32 bits while the rest is cast (autocast); `flash`: no attention
-    scores are kept; `early`: by a kernel older than the device; `scale`: U x KINDS, the calibration's
-    factors."""
+    scores are kept; `early`: by a kernel older than the device; `loops`: experts are computed one after
+    the other; `scale`: U x KINDS, the calibration's factors."""
 
     device: Ints
     precision: Ints
@@ -61,6 +61,7 @@ class Shapes:
     mixed: Floats
     flash: Floats
     early: Floats
+    loops: Floats
     activation_bytes: Floats
     weight_bytes: Floats
     plain_weight_bytes: Floats
@@ -344,6 +345,12 @@ def _traffics(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: E
 ADAPTER_KERNELS, ATTENTION_KERNELS = 10.0, 8.0
 
 
+# Kernels of an expert in a loop (its tokens gathered, one matmul, added back), and of one in kernels that take all
+# of a device's experts after they are cast or quantised one by one (Transformer Engine's GroupedLinear); routing
+# and exchange (top-k, histograms, permutations, their sums).
+LOOP_KERNELS, GROUP_KERNELS, ROUTING_KERNELS = 3.5, 2.0, 40.0
+
+
 def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
     """Kernels launched, by group: each op is one where kernels are fused, and eager work several."""
     one, many = np.zeros((1, GROUPS)), np.zeros((1, GROUPS))
@@ -351,7 +358,21 @@ def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
         passes = (ops["backward"] * 2.0) if backward else 1.0
         one = one + (ops.count * passes)[None, :] @ ops.by_group()
         many = many + (ops.count * passes * _eager_kernels(table, ops))[None, :] @ ops.by_group()
-    return np.asarray(np.where(shapes.fused[:, None] > 0, one, many))
+    total = np.where(shapes.fused[:, None] > 0, one, many)
+    return np.asarray(total + _expert_launches(table, shapes, backward))
+
+
+def _expert_launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
+    """Kernels beyond one that experts take while training, by group."""
+    ops = table.matmul
+    if not table.is_trained or table.experts <= 1:
+        return np.zeros((1, GROUPS))
+    local = np.maximum(ops["experts"] / np.minimum(shapes.ep[:, None], ops["experts"]), 1.0)
+    grouped = np.where(shapes.fused > 0, GROUP_KERNELS, 0.0)
+    each = np.where(shapes.loops > 0, LOOP_KERNELS, grouped)[:, None]
+    routing = ROUTING_KERNELS / np.maximum((ops["experts"] > 1).sum(), 1)
+    passes = (ops["backward"] * 2.0) if backward else 1.0
+    return np.asarray(((each * local + routing) * (ops["experts"] > 1) * ops.count * passes) @ ops.by_group())
 
 
 def _eager_kernels(table: ModelTable, ops: Columns) -> Floats:

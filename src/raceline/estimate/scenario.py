@@ -28,6 +28,8 @@ Optimizer = Literal[
     "sgd-momentum", "lion", "muon", "none",
 ]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
+# How experts are computed while training: one after the other, or by kernels that take all at once.
+ExpertKernel = Literal["loop", "grouped"]
 # early: fused kernels that were written for an older architecture (Triton and FlashAttention 1 on Hopper).
 AttentionKernel = Literal["flash", "eager", "early"]
 Schedule = Literal["1f1b", "interleaved", "zero-bubble", "gpipe"]
@@ -133,6 +135,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     global_batch: Count | None = None
     recompute: Recompute | None = None
     attention: AttentionKernel | None = None
+    experts: ExpertKernel | None = None
     fused_loss: bool | None = None
     compile: bool | None = None
     channels_last: bool | None = None
@@ -243,7 +246,7 @@ def _choices_at(path: str) -> tuple[str, ...]:
     choices = {
         "task": Task, "method": Method, "precision": Precision, "weight_precision": WeightPrecision,
         "kv_precision": KvPrecision, "optimizer": Optimizer, "recompute": Recompute,
-        "attention": AttentionKernel, "schedule": Schedule, "offload": Offload,
+        "attention": AttentionKernel, "experts": ExpertKernel, "schedule": Schedule, "offload": Offload,
     }  # fmt: skip
     return get_args(choices[name]) if name in choices and part in _PARTS else ()
 

@@ -182,7 +182,7 @@ def _layouts(
     grid, runtime = {name: values[keep] for name, values in grid.items()}, runtime[keep]
     codes = runtime * len(limits.precisions) + grid["precision"]
     columns = np.array([states[divmod(code, len(limits.precisions))] for code in range(len(states))])[codes]
-    weight, gradient, master, moments, temporary, compute, casts, buffered, fused, logits = columns.T
+    weight, gradient, master, moments, temporary, compute, casts, buffered, fused, loops, logits = columns.T
     logits = logits / (LOSS_CHUNKS if has_fused_loss(table) else 1)
     frozen = limits.weight_precision or ("nf4" if job.method == "qlora" else None)
     ones, floats = np.ones(len(codes)), {name: values.astype(np.float64) for name, values in grid.items()}
@@ -191,7 +191,7 @@ def _layouts(
     layouts = Layouts(
         device=grid["device"], dp=floats["dp"], tp=floats["tp"], pp=floats["pp"], cp=floats["cp"], ep=floats["ep"],
         zero_stage=grid["zero"], zero_group=zero_group, schedule=np.zeros(len(codes), dtype=np.int64),
-        virtual_stages=ones, offload=grid["offload"], fused=fused, logit_bytes=logits, in_backward=0.0 * ones,
+        virtual_stages=ones, offload=grid["offload"], fused=fused, loops=loops, logit_bytes=logits, in_backward=0.0 * ones,
         weight_bytes=weight, gradient_bytes=gradient, master_bytes=master, moment_bytes=moments,
         temporary_bytes=temporary, adapter_bytes=_adapter_bytes(limits, grid["precision"]),
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
@@ -239,7 +239,7 @@ def _states(runtime: str, precision: str, optimizer: str) -> tuple[float, ...]:
     return (
         states.weight, states.gradient, states.master, states.moments, states.temporary, states.compute,
         float(states.casts_weights), float(states.buffered), float(habits.fused),
-        logit_bytes(habits.training.logit_bytes, False, False),
+        float(habits.training.experts == "loop"),        logit_bytes(habits.training.logit_bytes, False, False),
     )  # fmt: skip
 
 
@@ -291,7 +291,7 @@ def _shapes(
     """The distinct shapes among the configurations, and each configuration's index of its own."""
     parts = (
         layouts.device, precision, layouts.tp.astype(np.int64), layouts.cp.astype(np.int64),
-        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), _same_rows(layouts.scale),
+        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), layouts.loops.astype(np.int64), _same_rows(layouts.scale),
         (layouts.compute_bytes * 16).astype(np.int64),
     )  # fmt: skip
     key = np.zeros(len(layouts), dtype=np.int64)
@@ -319,7 +319,7 @@ def _shapes(
         new_tokens=job.seq_len * ones, new_targets=job.target_len * ones, decoding=0.0 * ones, tp=source.tp,
         cp=source.cp, ep=source.ep, expert_tp=source.tp, expert_share=ones,
         sequence_parallel=(source.tp > 1).astype(float), fused=source.fused,
-        channels_last=source.fused, mixed=0.0 * ones, flash=ones, early=0.0 * ones,
+        channels_last=source.fused, mixed=0.0 * ones, flash=ones, early=0.0 * ones, loops=source.loops,
         activation_bytes=elements[used], weight_bytes=quantised, plain_weight_bytes=source.compute_bytes,
         cache_bytes=elements[used], scale=source.scale,
     )  # fmt: skip
