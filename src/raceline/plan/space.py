@@ -191,8 +191,8 @@ def _layouts(
     layouts = Layouts(
         device=grid["device"], dp=floats["dp"], tp=floats["tp"], pp=floats["pp"], cp=floats["cp"], ep=floats["ep"],
         zero_stage=grid["zero"], zero_group=zero_group, schedule=np.zeros(len(codes), dtype=np.int64),
-        virtual_stages=ones, offload=grid["offload"], fused=fused, loops=loops, logit_bytes=logits, in_backward=0.0 * ones,
-        weight_bytes=weight, gradient_bytes=gradient, master_bytes=master, moment_bytes=moments,
+        virtual_stages=ones, offload=grid["offload"], fused=fused, loops=loops, logit_bytes=logits,
+        in_backward=0.0 * ones, weight_bytes=weight, gradient_bytes=gradient, master_bytes=master, moment_bytes=moments,
         temporary_bytes=temporary, adapter_bytes=_adapter_bytes(limits, grid["precision"]),
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
         compute_bytes=compute, casts_weights=casts * (grid["zero"] < 3),
@@ -291,8 +291,8 @@ def _shapes(
     """The distinct shapes among the configurations, and each configuration's index of its own."""
     parts = (
         layouts.device, precision, layouts.tp.astype(np.int64), layouts.cp.astype(np.int64),
-        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), layouts.loops.astype(np.int64), _same_rows(layouts.scale),
-        (layouts.compute_bytes * 16).astype(np.int64),
+        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), layouts.loops.astype(np.int64),
+        _same_rows(layouts.scale), (layouts.compute_bytes * 16).astype(np.int64),
     )  # fmt: skip
     key = np.zeros(len(layouts), dtype=np.int64)
     for values in parts:
