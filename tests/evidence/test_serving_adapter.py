@@ -111,8 +111,29 @@ def test_pools_use_the_devices_of_all_workers() -> None:
 
 
 def test_pools_without_workers_are_scored_and_doubtful() -> None:
-    row = serving.adapt(pools())
-    assert row.doubtful == "workers" and "decode.workers=1" in row.assumed and row.unscored is None
+    row = serving.adapt(pools(concurrency="64"))
+    assert row.doubtful == "workers" and "decode.workers=4" in row.assumed and row.unscored is None
+
+
+def test_busy_pools_without_workers_attend_by_data_parallelism() -> None:
+    row = serving.adapt(pools(concurrency="1024"))
+    assert row.scenario is not None
+    assert row.scenario["setup"]["decode"]["attention_dp"] == 8
+
+
+def test_pools_are_taken_from_another_row_of_the_same_run() -> None:
+    full = pools(prefill_workers="2", decode_workers="3", decode_batch="21", id="full")
+    again = pools(ttft_ms="500.01", id="again")
+    other = pools(ttft_ms="501", id="other")
+    found = [serving.adapt(cells) for cells in serving.completed([full, again, other])]
+    assert [row.doubtful for row in found] == [None, None, "workers"]
+    assert found[1].scenario and found[1].scenario["setup"]["decode"]["workers"] == 3
+
+
+def test_drawn_lengths_are_their_mean() -> None:
+    row = serving.adapt(record(output_len="1024"))
+    assert row.scenario is not None
+    assert (row.scenario["workload"]["input_len"], row.scenario["workload"]["output_len"]) == (922, 922)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,8 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         host_scale=_column(e.serving.host_scale for e in engines),
         all_at_once=_column(e.serving.batch_starts_together for e in engines),
         mixes=_column(e.serving.mixes for e in engines),
+        reserved_answer=_column(1.0 if e.serving.reserves_answer else 0.5 for e in engines),
+        first_token_steps=_column(e.serving.first_token_steps for e in engines),
         first_token_s=_column(e.serving.first_token_ms / 1000.0 for e in engines),
         cache_growth=_column(e.serving.cache_growth for e in engines),
         scale=columns(c.scale for c in choices),

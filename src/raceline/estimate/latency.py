@@ -19,9 +19,10 @@ from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.op_time import Ints, Shapes, ShapeTimes, time_ops
 from raceline.estimate.serving import Serving, ServingMemory, pass_shapes
 
-# Times that a client of a benchmark asks: https://github.com/SemiAnalysisAI/InferenceX starts with as many
-# requests as there are clients and sends ten times as many.
-ROUNDS = 10.0
+# The share of requests that wait behind half of all others' prompts: in benchmarks all clients start together
+# and ask ten times (https://github.com/SemiAnalysisAI/InferenceX); some of that queue is left in later rounds.
+FIRST_ROUND = 0.15
+ROUNDS_TO_SETTLE = 12
 # Collectives of a layer: after attention and after the feed-forward part.
 PER_LAYER = 2.0
 
@@ -110,34 +111,69 @@ def _closed_loop(
     wanted = serving.sequences
     running = np.minimum(wanted, _room(serving, memory))
     step = _decode(table, serving, running, devices, efficiency)
+    if np.any(is_apart):
+        running = np.where(
+            is_apart, _generating(table, serving, together, step, running, devices, efficiency), running
+        )
+        step = _decode(table, serving, running, devices, efficiency)
     at_once = serving.all_at_once > 0
     delay = np.maximum(together - serving.mixes * (step.total - step.attention), 0.0)
     others = np.where(at_once | is_apart, 0.0, delay * (running - 1.0) / output)
     tpot = step.total + others
-    ttft = (
-        serving.first_token_s + prompt.total + _waiting(serving, prompt.total, together, step.total, running)
+    behind = np.where(
+        is_apart, _queue(serving, together, output * step.total), _behind(serving, together, step, running)
     )
-    ttft += (wanted / running - 1.0) * (ttft + output * tpot)
+    first = 0.5 * np.maximum(np.where(is_apart, _prompts(serving), running) - 1.0, 0.0) * together
+    waiting = FIRST_ROUND * np.maximum(first, behind) + (1.0 - FIRST_ROUND) * behind
+    ttft = serving.first_token_s + serving.first_token_steps * step.total + prompt.total + waiting
+    ttft += np.where(is_apart, 0.0, (wanted / running - 1.0) * (ttft + output * tpot))
     return _Loop(np.where(at_once, prompt.total, ttft), tpot, step)
 
 
-def _waiting(serving: Serving, prompt: Floats, together: Floats, step: Floats, running: Floats) -> Floats:
-    """Mean wait of a prompt: in the first round behind half of all others, later behind the step that
-    runs and those prompts that came just before."""
+def _prompts(serving: Serving) -> Floats:
+    """Requests for each group that computes prompts."""
     reading = serving.reading()
-    queue = serving.concurrency / (reading.workers * reading.attention_dp)
-    queue = np.maximum(np.minimum(queue, np.where(serving.prefill_workers > 0, queue, running)) - 1.0, 0.0)
-    first = 0.5 * queue * together
-    load = queue * together / (np.maximum(serving.output_len, 1.0) * step)
-    share = load / (1.0 + load)
-    rest = share * prompt / 2.0 + np.where(serving.prefill_workers > 0, 0.0, (1.0 - share) * step / 2.0)
-    behind = np.minimum(0.5 * together * load, first)
-    return first / ROUNDS + (1.0 - 1.0 / ROUNDS) * (rest + behind)
+    return serving.concurrency / (reading.workers * reading.attention_dp)
+
+
+def _behind(serving: Serving, together: Floats, step: PassTime, running: Floats) -> Floats:
+    """Mean wait behind prompts that came just before, where prompts come first: requests come as others end."""
+    queue = running - 1.0
+    load = queue * together / (np.maximum(serving.output_len, 1.0) * step.total)
+    return np.minimum(0.5 * together * load, 0.5 * queue * together)
+
+
+def _queue(serving: Serving, together: Floats, generating: Floats) -> Floats:
+    """Mean wait for a pool that computes prompts alone: the approximate mean value analysis of a closed
+    network of one queue and `generating` seconds elsewhere (Schweitzer 1979; Bard 1979)."""
+    surplus = together * _prompts(serving) - generating
+    return np.maximum(0.5 * (surplus + np.sqrt(surplus**2 + 4.0 * together * generating)) - together, 0.0)
+
+
+def _generating(
+    table: ModelTable, serving: Serving, together: Floats, full: PassTime, most: Floats, devices: Devices,
+    efficiency: Efficiency,
+) -> Floats:  # fmt: skip
+    """Sequences that one group of a pool of its own generates at once: the others' prompts are waiting."""
+    output = np.maximum(serving.output_len, 1.0)
+
+    def share(step_s: Floats) -> Floats:
+        generating = output * step_s
+        away = _queue(serving, together, generating) + together
+        return np.maximum(most * generating / (generating + away), 1.0)
+
+    fewer = share(full.total)
+    part = _decode(table, serving, fewer, devices, efficiency).total
+    slope = (full.total - part) / np.maximum(most - fewer, 1e-9)
+    found = fewer
+    for _ in range(ROUNDS_TO_SETTLE):
+        found = 0.5 * (found + share(np.maximum(part + slope * (found - fewer), 0.2 * part)))
+    return np.minimum(found, most)
 
 
 def _room(serving: Serving, memory: ServingMemory) -> Floats:
     """Sequences that an engine's cache has room for on one attention group."""
-    length = serving.input_len + serving.output_len / 2.0
+    length = serving.input_len + serving.output_len * serving.reserved_answer
     room = np.floor(memory.cache_tokens / np.maximum(length, 1.0))
     return np.where((serving.engine_fraction > 0) & (room > 0), room, np.inf)
 

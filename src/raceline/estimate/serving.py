@@ -22,7 +22,8 @@ class Serving:
     devices: so many groups attend to sequences of their own, and the experts are spread over all of
     them (`expert_tp` x `ep`). `prefill_workers`: those of the other pool, with its cuts (0: the same
     workers compute prompts). `mixes`: prompts ride along with others' tokens; `first_token_s`: the
-    engine's own time on a request.
+    engine's own time on a request, and `first_token_steps` of others meanwhile; `reserved_answer`: the
+    share of an answer that its place in the cache counts.
 
     `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
     prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine takes for
@@ -63,6 +64,8 @@ class Serving:
     all_at_once: Floats
     mixes: Floats
     first_token_s: Floats
+    first_token_steps: Floats
+    reserved_answer: Floats
     cache_growth: Floats
     scale: Floats
 

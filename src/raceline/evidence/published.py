@@ -111,4 +111,10 @@ def _adapter(table: str) -> Any:
 
 def _adapted(table: str, records: Iterable[Mapping[str, Any]]) -> Iterable[Row]:
     adapt = _adapter(table).adapt
-    return (adapt(record) for record in records)
+    return (adapt(record) for record in _completed(table, records))
+
+
+def _completed(table: str, records: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
+    """Records with what other records of the table say of the same run, where its adapter knows how."""
+    complete = getattr(_adapter(table), "completed", None)
+    return complete(records) if complete else records

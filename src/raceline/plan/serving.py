@@ -186,6 +186,8 @@ def _space(
         fused=float(habits.fused) * ones, channels_last=float(habits.fused) * ones, mixed=0.0 * ones,
         flash=ones, host_scale=habits.serving.host_scale * ones,
         all_at_once=float(habits.serving.batch_starts_together) * ones, mixes=float(habits.serving.mixes) * ones,
+        first_token_steps=habits.serving.first_token_steps * ones,
+        reserved_answer=(1.0 if habits.serving.reserves_answer else 0.5) * ones,
         first_token_s=habits.serving.first_token_ms / 1000.0 * ones, cache_growth=habits.serving.cache_growth * ones,
         scale=scale,
     )  # fmt: skip

@@ -8,13 +8,14 @@ which experts are spread moe_tp x moe_ep. Three groups of rows print something e
   ``tp8_ep8`` are printed as tp 64 with moe 8 x 8, and by vLLM as tp 8 x attention_dp 8. The id keeps what the
   engine was told.
 - Numbers such as tp 36 are the devices of a service of several workers; how they were split isn't printed.
-- Pools without a number of workers print neither attention_dp nor the experts of the decode pool.
+- Pools without a number of workers print neither attention_dp nor the experts of the decode pool. A fifth of them
+  are runs that another row prints in full (`completed`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from raceline.evidence import exclusions
@@ -47,8 +48,13 @@ PRECISIONS = {
 }  # fmt: skip
 METRICS: tuple[Metric, ...] = ("ttft_ms", "tpot_ms")
 DEVICES_OF_A_WORKER = 8
+# Where pools aren't stated: clients from which on attention is by data parallelism, workers of a quiet service,
+# and the most devices that compute prompts, as in the services of this table that state them.
+BUSY, QUIET_WORKERS, MOST_READERS = 128, 4, 40
 # Models with a layer that predicts a second token; engines use it since about this date, and no column says so.
 PREDICTS_AHEAD, PREDICTED_SINCE = "DeepSeek", "2026"
+# Benchmarks with these lengths draw each from 80 to 100 % of them: InferenceX, RANDOM_RANGE_RATIO=0.8.
+LENGTHS_DRAWN, MEAN_LENGTH = {1024, 8192}, 0.9
 _LAUNCH = re.compile(r"_tp(\d+)(?:_0)?_ep(\d+)")
 
 
@@ -114,15 +120,22 @@ def _scenario(record: Mapping[str, str], engine: str, assumed: list[str]) -> dic
         assumed.append(f"precision={precision}")
     matmul, weights = _word(PRECISIONS, "precision", precision)
     setup |= {"runtime": engine, "precision": matmul, "weight_precision": weights}
+    if matmul != "bf16" and record["accelerator"].removeprefix("g").startswith("b"):
+        setup["kv_precision"] = "fp8"
+        assumed.append("kv_precision=fp8")
     if record.get("engine_version"):
         setup["runtime_version"] = record["engine_version"]
+    input_len, output_len = _number(record, "input_len"), _number(record, "output_len")
+    if {input_len, output_len} <= LENGTHS_DRAWN:
+        input_len, output_len = round(input_len * MEAN_LENGTH), round(output_len * MEAN_LENGTH)
+        assumed += [f"input_len={input_len}", f"output_len={output_len}"]
     return {
         "id": record["id"],
         "model": record["model"],
         "workload": {
             "task": "infer",
-            "input_len": _number(record, "input_len"),
-            "output_len": _number(record, "output_len"),
+            "input_len": input_len,
+            "output_len": output_len,
             "concurrency": _number(record, "concurrency"),
         },
         "hardware": {"accelerator": record["accelerator"], "count": count},
@@ -205,13 +218,58 @@ def _workers_by_batch(record: Mapping[str, str], pool: Mapping[str, Any]) -> int
 
 
 def _assumed_pool(record: Mapping[str, str], side: str, assumed: list[str]) -> dict[str, Any]:
-    """One worker, whose devices are printed. Workers wider than a node attend by data parallelism; experts are
-    spread by expert parallelism where the prefill pool's are."""
-    devices = _number(record, f"{side}_tp")
-    ranks = devices if devices > DEVICES_OF_A_WORKER else 1
-    ep = devices if ranks > 1 or _number(record, "prefill_moe_ep") > 1 else 1
-    assumed += [f"{side}.workers=1", f"{side}.attention_dp={ranks}"]
+    """Devices of a worker are printed; the rest is as in the services whose pools are stated. Wide workers and
+    those of busy services attend by data parallelism, with experts on all devices; others are cut by tensor
+    parallelism, and TensorRT-LLM's quiet services have several of them."""
+    devices, busy = _number(record, f"{side}_tp"), _number(record, "concurrency") >= BUSY
+    is_dynamo, spread = record["engine"] == "trtllm", _number(record, "prefill_moe_ep") > 1
+    reads_by_data = side == "prefill" and is_dynamo and spread
+    ranks = devices if devices > DEVICES_OF_A_WORKER or busy or reads_by_data else 1
+    ep = devices if ranks > 1 or spread else 1
+    if side == "prefill":
+        workers = _assumed_readers(record, devices)
+    else:
+        quiet = is_dynamo and ranks == 1
+        workers = min(QUIET_WORKERS, _number(record, "concurrency")) if quiet else 1
+    assumed += [f"{side}.workers={workers}", f"{side}.attention_dp={ranks}"]
     return {
-        "workers": 1, "tp": devices // ranks, "pp": _number(record, f"{side}_pp"), "attention_dp": ranks,
+        "workers": workers, "tp": devices // ranks, "pp": _number(record, f"{side}_pp"), "attention_dp": ranks,
         "expert_tp": devices // ep, "ep": ep,
     }  # fmt: skip
+
+
+def _assumed_readers(record: Mapping[str, str], devices: int) -> int:
+    """Workers that compute prompts: a device for 25 clients whose prompts are longer than their answers, for
+    500 others, at most 40 devices."""
+    is_long = _number(record, "input_len") > 2 * _number(record, "output_len")
+    wanted = _number(record, "concurrency") / (25 if is_long else 500)
+    return max(1, round(min(wanted, MOST_READERS) / devices))
+
+
+def completed(records: Iterable[Mapping[str, str]]) -> list[Mapping[str, str]]:
+    """Records without their pools' workers take the pools from a record of the same run that has them: same
+    accelerator, lengths and concurrency, and both latencies to four digits."""
+    listed = list(records)
+    stated = {
+        _run(record): record for record in listed if record.get("mode") == "disagg" and _has_workers(record)
+    }
+    return [_with_pools(record, stated.get(_run(record))) for record in listed]
+
+
+def _run(record: Mapping[str, str]) -> tuple[str, ...]:
+    names = ("engine", "accelerator", "input_len", "output_len", "concurrency", *METRICS)
+    return tuple(_digits(record.get(name) or "") for name in names)
+
+
+def _digits(text: str) -> str:
+    try:
+        return f"{float(text):.4g}"
+    except ValueError:
+        return text
+
+
+def _with_pools(record: Mapping[str, str], twin: Mapping[str, str] | None) -> Mapping[str, str]:
+    if twin is None or record.get("mode") != "disagg" or _has_workers(record):
+        return record
+    pools = {name: value for name, value in twin.items() if name.startswith(("prefill_", "decode_"))}
+    return {**record, **pools}
