@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from raceline.estimate.calibration import COLLECTIVE, HOST, LOSS, UPDATE
+from raceline.estimate.calibration import COLLECTIVE, HOST, LOSS, UPDATE, WEIGHTS
 from raceline.estimate.collectives import group
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
@@ -65,8 +65,9 @@ def training_step(
     fixed = _layout_times(table, layouts, devices, efficiency)
     at, repeats = configs.layout, configs.accumulation
     compute, memory, backward = _one_micro_batch(table, configs, shapes, times, devices, efficiency, fixed)
+    memory = memory + _dequantising(table, configs, layouts, devices, efficiency, fixed)
     busy = compute + memory
-    host = np.maximum(_host(configs, layouts, times, efficiency, fixed) - busy, 0.0)
+    host = _not_hidden(_host(configs, layouts, times, efficiency, fixed), busy, efficiency.host_power)
     accumulating = fixed.accumulating[configs.layout] * (repeats > 1)
     memory = memory + accumulating
     micro = busy + host + accumulating
@@ -144,6 +145,26 @@ def _host(
     at = configs.layout
     per_launch = np.where(layouts.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
     return np.asarray((launches * per_launch[at] + fixed.gathering_host[at]) * layouts.scale[at, HOST])
+
+
+def _not_hidden(host: Floats, busy: Floats, power: float) -> Floats:
+    """What the device's work doesn't hide of the host's: the longer one counts, and where both are alike they
+    wait for each other, (busy^p + host^p)^(1/p) - busy."""
+    ratio = host / np.maximum(busy, 1e-12)
+    return np.asarray(busy * ((1.0 + ratio**power) ** (1.0 / power) - 1.0))
+
+
+def _dequantising(
+    table: ModelTable, configs: Configs, layouts: Layouts, devices: Devices, efficiency: Efficiency,
+    fixed: _LayoutTimes,
+) -> Floats:  # fmt: skip
+    """Seconds that frozen quantised weights need to become 16-bit ones, in each pass through them."""
+    at = configs.layout
+    narrow = layouts.quantised_bytes < layouts.compute_bytes
+    elements = table.quantisable.sum() * fixed.share / layouts.tp * narrow
+    rate = devices.bandwidth_bytes_s[layouts.device] * efficiency.memory
+    once = elements * efficiency.dequantised_bytes * layouts.scale[:, WEIGHTS] / rate
+    return np.asarray(once[at] * (2.0 + (configs.recompute == 2)))
 
 
 def _exposed_layers(
