@@ -17,7 +17,7 @@ import numpy as np
 from raceline.estimate.calibration import CONVOLUTION
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import FORMATS, Devices
-from raceline.estimate.layout import BATCH_NORM, GROUPS, PLANE_NORM, Columns, Floats
+from raceline.estimate.layout import BATCH_NORM, GROUPS, PLANE_NORM, Columns, Floats, ModelTable
 
 if TYPE_CHECKING:
     from raceline.estimate.op_time import Shapes
@@ -84,7 +84,8 @@ def _dense(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficienc
     )
     slow = slow * (1.0 + efficiency.convolution_k0 / (ops["k"] + SMALL_SIDE))
     slow = slow * np.where(ops["groups"] > 1, efficiency.grouped_convolution, 1.0)
-    return np.asarray(slow * (devices.throttled[at] / devices.peak_flops[at])[:, None])
+    own = np.where(devices.is_cpu[shapes.device], efficiency.cpu_convolution, devices.throttled[at])
+    return np.asarray(slow * (own / devices.peak_flops[at])[:, None])
 
 
 def _depthwise(shapes: Shapes, devices: Devices, efficiency: Efficiency) -> Floats:
@@ -92,7 +93,9 @@ def _depthwise(shapes: Shapes, devices: Devices, efficiency: Efficiency) -> Floa
     vector = devices.peak_flops[shapes.device, FORMATS.index("fp32")]
     matrix = devices.peak_flops[shapes.device, shapes.precision]
     rate = np.where(vector > 0, vector, matrix * VECTOR_SHARE)
-    return np.asarray((efficiency.depthwise_convolution / rate)[:, None])
+    is_cpu = devices.is_cpu[shapes.device]
+    slow = np.where(is_cpu, efficiency.cpu_depthwise_convolution, efficiency.depthwise_convolution)
+    return np.asarray((slow / rate)[:, None])
 
 
 def _moved(
@@ -108,7 +111,9 @@ def _moved(
             np.where(ops["groups"] > 1, efficiency.grouped_traffic, 1.0),
         )
     )
-    moved = elements * shapes.activation_bytes[:, None] + ops["weights"] * shapes.plain_weight_bytes[:, None]
+    again = np.where(devices.is_cpu[shapes.device], efficiency.cpu_convolution_weights, 1.0)
+    weight_bytes = again * shapes.plain_weight_bytes
+    moved = elements * shapes.activation_bytes[:, None] + ops["weights"] * weight_bytes[:, None]
     rate = devices.bandwidth_bytes_s[shapes.device] * efficiency.memory
     return moved * ops.count / rate[:, None]
 
@@ -140,3 +145,23 @@ def plane_traffic(ops: Columns, shapes: Shapes, efficiency: Efficiency) -> Float
     batch = np.where(is_fused, 1.0, efficiency.batch_norm)
     kind = ops["plane"]
     return np.asarray(plain * np.where(kind == BATCH_NORM, batch, np.where(kind == PLANE_NORM, layer, 1.0)))
+
+
+def starts(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> Floats:
+    """Seconds (U x GROUPS) that a processor's threads take to start with each op of one forward pass over an
+    image (devices with queues of kernels hide it; batch norms are part of what is around them), and to
+    bring the weights of matmuls into the order that its kernels want, which PyTorch does in each pass."""
+    is_cpu = devices.is_cpu[shapes.device]
+    if not is_cpu.any():
+        return np.zeros((1, GROUPS))
+    traffic, convolved = table.traffic, table.convolution
+    seconds = (convolved.count * efficiency.cpu_convolution_s) @ convolved.by_group()
+    is_plane = (traffic["plane"] > 0) & (traffic["plane"] != BATCH_NORM)
+    seconds = seconds + (traffic.count * is_plane * efficiency.cpu_op_s) @ traffic.by_group()
+    matmul = table.matmul
+    is_image = matmul.extents[:, 1] + matmul.extents[:, 2] <= 0
+    seconds = seconds + (matmul.count * is_image * efficiency.cpu_convolution_s) @ matmul.by_group()
+    weights = (matmul["weights"] * matmul.count * is_image) @ matmul.by_group()
+    again = (efficiency.cpu_convolution_weights - 1.0) * shapes.plain_weight_bytes
+    per_weight = again / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
+    return np.asarray(is_cpu[:, None] * (seconds[None, :] + per_weight[:, None] * weights[None, :]))

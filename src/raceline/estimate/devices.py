@@ -54,6 +54,7 @@ class Devices:
     bandwidth_bytes_s: Floats
     peak_flops: Floats
     throttled: Floats
+    is_cpu: NDArray[np.bool_]
     matmul_a: Floats
     matmul_m0: Floats
     matmul_n0: Floats
@@ -81,6 +82,7 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
     peer = np.array([1.0 if device.has_peer_access else 0.5 for device in devices])
     intra = np.where(has_link, np.array([device.intra_gbs for device in devices]) * 1e9, pcie * peer)
     pair = np.array([device.pair_gbs for device in devices]) * 1e9
+    held_back = np.array([[throttled(device, name, efficiency) for name in FORMATS] for device in devices])
     return Devices(
         items=tuple(devices),
         memory_bytes=np.array([usable_bytes(device, efficiency) for device in devices]),
@@ -91,8 +93,9 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
             ]
         ),
         peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
-        throttled=np.array([[throttled(device, name, efficiency) for name in FORMATS] for device in devices]),
-        matmul_a=curves[:, :, 0],
+        is_cpu=np.array([device.accelerator.kind == "cpu" for device in devices]),
+        throttled=held_back,
+        matmul_a=np.maximum(curves[:, :, 0], held_back),
         matmul_m0=curves[:, :, 1],
         matmul_n0=curves[:, :, 2],
         matmul_k0=curves[:, :, 3],

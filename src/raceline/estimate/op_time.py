@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from raceline.estimate.calibration import ATTENTION, CACHE, MATMUL, TRAFFIC, WEIGHTS
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.convolutions import plane_traffic, time_convolutions
+from raceline.estimate.convolutions import plane_traffic, starts, time_convolutions
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import GROUPS, OUTPUT, Columns, Floats, ModelTable
 
@@ -129,11 +129,15 @@ def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency:
     saved, largest, layer = _saved(table, shapes)
     rows = positions(table.convolution.extents, shapes)
     convolved = time_convolutions(table.convolution, rows, shapes, devices, efficiency, table.is_trained)
+    starting = starts(table, shapes, devices, efficiency)
     return ShapeTimes(
         forward_compute_s=matmul.forward_compute + convolved.forward_compute + attending,
-        forward_memory_s=matmul.forward_memory + convolved.forward_memory + traffic.forward,
+        forward_memory_s=matmul.forward_memory + convolved.forward_memory + traffic.forward + starting,
         backward_compute_s=matmul.backward_compute + convolved.backward_compute + backing,
-        backward_memory_s=matmul.backward_memory + convolved.backward_memory + traffic.backward,
+        backward_memory_s=matmul.backward_memory
+        + convolved.backward_memory
+        + traffic.backward
+        + starting * 2.0,
         attention_forward_s=attending,
         launches_forward=_launches(table, shapes, False),
         launches_backward=_launches(table, shapes, True),
