@@ -10,6 +10,7 @@ Ends with 1 where a report of fit.yaml is judged wrong or tight and docs/fit_mis
 from __future__ import annotations
 
 import datetime
+import importlib
 import json
 import sys
 import textwrap
@@ -78,6 +79,7 @@ def page(
         *floors_part(found, lowest),
         *slices_part(scores),
         *worst_part(found),
+        *formats_part(),
     ]
     return "\n\n".join(map(wrapped, parts)) + "\n"
 
@@ -222,6 +224,32 @@ def unscored_part(found: Report) -> list[str]:
 def unscored_reason(rule: str, reason: str) -> str:
     """A rule's reason; a refusal tells that of its first row."""
     return f"`estimate` refuses the scenario, such as: {reason}" if "." in rule else reason or rule
+
+
+def formats_part() -> list[str]:
+    """What a file of one's own must have."""
+    rows = [
+        (
+            f"`{name}`",
+            ", ".join(f"`{column}`" for column in sorted(columns(name) - {"id", "source", "source_url"})),
+        )
+        for name in published.FORMATS
+    ]
+    return [
+        "## Rows of your own",
+        "`raceline accuracy FILE` reads CSV files with the columns of one of these formats, all others may be added; "
+        "cells may be empty where a figure was not measured. `id`, `source` and `source_url` may be left out. A YAML "
+        "file holds reports of whether runs fitted, as `fit.yaml` does. Rows that are not among the published ones are "
+        "predicted by the constants that ship. The command ends with 2 where a file can't be read, and with 1 where no "
+        "row can be scored.",
+        table(("format", "columns that it must have"), rows),
+    ]
+
+
+def columns(name: str) -> frozenset[str]:
+    """The columns by which a format is known."""
+    found: frozenset[str] = importlib.import_module(f"raceline.evidence.adapters.{name}").COLUMNS
+    return found
 
 
 def peers_part(found: Report, peers: Any) -> list[str]:

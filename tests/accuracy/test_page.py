@@ -61,6 +61,11 @@ def test_every_part_of_the_report_stands_on_the_page(tool: ModuleType, tmp_path:
     assert "The recipe doesn't say." in line_with(page, "[known]")
 
 
+def test_the_columns_of_every_format_are_listed(tool: ModuleType, tmp_path: Path) -> None:
+    page, _ = tool.written(MADE, LOWEST, docs(tmp_path))
+    assert "`tokens_per_s_per_gpu`" in line_with(page, "| `training` |")
+
+
 def test_a_cell_can_t_break_its_table(tool: ModuleType, tmp_path: Path) -> None:
     page, _ = tool.written(MADE, LOWEST, docs(tmp_path))
     assert "a\\|b" in page and "two lines" in page

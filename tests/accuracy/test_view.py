@@ -10,6 +10,7 @@ from raceline.accuracy.plots import plots
 from raceline.accuracy.report import report_of
 from raceline.accuracy.view import accuracy_view, figure, signed
 from raceline.evidence import published
+from raceline.present.html import document
 from raceline.present.terminal import render
 from raceline.present.text import has_text
 from scores_by_hand import scored, scores, unscored, verdict
@@ -84,6 +85,11 @@ def test_every_caution_of_the_training_rows_has_a_text(language):
 def test_a_caution_is_told_in_words():
     text = render(accuracy_view(report_of(scores(scored(100, 300, reason="workers")))))
     assert "the source doesn't say how the devices were split" in text
+
+
+def test_the_screen_is_html_too():
+    page = document(accuracy_view(report_of(EVERYTHING)), "en")
+    assert "train experts" in page and "accuracy." not in page
 
 
 def test_percent_has_one_decimal_below_ten():

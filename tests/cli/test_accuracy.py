@@ -77,11 +77,26 @@ def test_a_missing_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "can't be read" in refused(tmp_path / "none.csv", capsys)
 
 
-def test_columns_of_no_format_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_that_the_nearest_format_needs_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "mine.csv"
-    path.write_text("speed,colour\n1,red\n")
+    path.write_text(
+        "model,accelerator,batch,precision,metric,unit,value\nresnet50,rtx-4090,1,fp16,latency_ms,ms,1\n"
+    )
     told = refused(path, capsys)
-    assert "colour, speed" in told and "training" in told
+    assert "training" in told and told.endswith("the nearest is inference, and it lacks: runtime\n")
+
+
+def test_rows_of_a_user_need_no_id_and_no_source(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mine.csv"
+    names = (
+        "model,seq_len,accelerator,count,framework,precision,method,micro_batch,global_batch,peak_mem_gib,"
+    )
+    names += "tokens_per_s_per_gpu,samples_per_s_per_gpu,step_time_s"
+    path.write_text(f"{names}\nllama-3.1-8b,4096,h100-sxm,8,fsdp2,bf16,pretrain,1,8,,9800,,\n")
+    assert run(["accuracy", str(path)]) == 0
+    assert "mine-1: measured 9,800 tokens/s" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", b"a" * 200_000, b"\n\n"])

@@ -68,13 +68,19 @@ def _checked(table: str, records: Iterable[Mapping[str, Any]], path: Path) -> It
     adapt, number = _adapter(table).adapt, 0
     try:
         for number, record in enumerate(records, 1):
-            row = adapt(record)
+            row = adapt(_named(record, path, number))
             for value in row.measured:
                 if not (math.isfinite(value.value) and (value.value > 0 or value.metric == "fits")):
                     raise _bad_row(path, number, f"{value.metric}={value.value:g}")
             yield row
     except (csv.Error, KeyError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise _bad_row(path, number, f"{type(error).__name__}: {error}") from None
+
+
+def _named(record: Mapping[str, Any], path: Path, number: int) -> Mapping[str, Any]:
+    """A record with an id and a source, which a user's own rows may lack."""
+    own = {"id": f"{path.stem}-{number}", "source": path.name, "source_url": ""}
+    return {**own, **{name: value for name, value in record.items() if value or name not in own}}
 
 
 def _bad_row(path: Path, number: int, reason: str) -> InputError:
@@ -86,16 +92,15 @@ def _format_of(text: str, path: Path) -> str:
         header = set(next(csv.reader(io.StringIO(text)), []))
     except csv.Error as error:
         raise _bad_row(path, 0, str(error)) from None
-    for name in FORMATS:
-        if header >= _adapter(name).COLUMNS:
-            return name
+    own = {"id", "source", "source_url"}
+    lacking = {name: _adapter(name).COLUMNS - header - own for name in FORMATS}
+    nearest = min(FORMATS, key=lambda name: len(lacking[name]))
+    if not lacking[nearest]:
+        return nearest
     raise InputError(
-        "evidence.format_unknown",
-        field="FILE",
-        given=str(path),
-        known=", ".join(FORMATS),
-        columns=", ".join(sorted(header)[:12]),
-    )
+        "evidence.format_unknown", field="FILE", given=str(path), known=", ".join(FORMATS), nearest=nearest,
+        columns=", ".join(sorted(lacking[nearest])),
+    )  # fmt: skip
 
 
 def _records(text: str, table: str) -> Iterable[Mapping[str, Any]]:

@@ -55,6 +55,8 @@ def _answered(reading: Reading, value: float, workload: dict[str, Any]) -> Measu
         if reading.depth:
             raise Unscored("prefill_at_depth")
         return Measured("ttft_ms", workload["input_len"] * 1000.0 / value)
+    if metric not in ("throughput_samples_per_s", "throughput_tokens_per_s"):
+        raise Unscored("metric_unknown")
     if metric == "throughput_samples_per_s":
         value *= workload["output_len"]
     elif counts_prompt:
