@@ -1,6 +1,7 @@
 """A model by its sizes has the sizes that it was given."""
 
 import pytest
+
 from raceline import api
 from raceline.models import count
 from raceline.models.families.sized import Sizes, build

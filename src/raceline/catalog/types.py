@@ -227,7 +227,10 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     """How an engine behaves: GiB that it reserves, the longest prefill pass, whether a batch starts
     and ends together, its host time over vLLM's, and what a cache that grows by concatenation holds
     over its own size, whether one pass computes prompts beside others' tokens, what the server needs for
-    a request beside the passes (and how many steps of others pass meanwhile), and whether a request waits until its whole answer has room in the cache. `reserve_gib` and `host_scale` are planning values until measured."""
+    a request beside the passes (and how many steps of others pass meanwhile), and whether a request waits
+    until its whole answer has room in the cache. `bytes_a_cycle`: of plain weights that its kernels for one
+    sequence get through a multiprocessor (0: as many as the memory gives). `reserve_gib` and `host_scale` are
+    planning values until measured."""
 
     reserve_gib: float
     chunk_tokens: int
@@ -238,6 +241,7 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     first_token_ms: float = 0.0
     first_token_steps: float = 0.5
     reserves_answer: bool = False
+    bytes_a_cycle: float = 0.0
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

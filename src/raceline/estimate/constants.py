@@ -28,6 +28,7 @@ class Efficiency:
     attention_rows: dict[str, float]
     early_rows: dict[str, float]
     usable_rows: dict[tuple[str, str], float]
+    stream_rows: dict[tuple[str, str], float]
     power_rows: dict[str, float]
     scalars: dict[str, float]
     matmul_sources: dict[tuple[str, str], str]
@@ -64,11 +65,19 @@ class Efficiency:
 
     def usable(self, tier: str | None, memory_type: str | None) -> float:
         """The share of the labelled memory that a process can have."""
-        kind = memory_type or ""
-        for (row_tier, prefix), fraction in self.usable_rows.items():
-            if row_tier == tier and kind.startswith(prefix):
-                return fraction
-        return self.usable_rows["*", "*"]
+        return _of_memory(self.usable_rows, tier, memory_type)
+
+    def stream(self, tier: str | None, memory_type: str | None) -> float:
+        """The share of the bandwidth that long reads get."""
+        return _of_memory(self.stream_rows, tier, memory_type)
+
+
+def _of_memory(rows: dict[tuple[str, str], float], tier: str | None, memory_type: str | None) -> float:
+    kind = memory_type or ""
+    for (row_tier, prefix), value in rows.items():
+        if row_tier == tier and kind.startswith(prefix):
+            return value
+    return rows["*", "*"]
 
 
 @cache
@@ -110,6 +119,7 @@ def parse(data: dict[str, Any]) -> Efficiency:
         early_rows={row[0]: row[1] for row in data["early_attention"]["rows"]},
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
         power_rows={row[0]: row[1] for row in data["power"]["rows"]},
+        stream_rows={(row[0], row[1]): row[2] for row in data["stream"]["rows"]},
         scalars={name: value[0] for name, value in data["scalars"].items()},
         matmul_sources={(row[0], row[1]): data["sources"][row[6]] for row in data["matmul"]["rows"]},
         scalar_sources={name: data["sources"][value[1]] for name, value in data["scalars"].items()},

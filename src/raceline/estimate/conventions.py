@@ -13,7 +13,7 @@ from raceline.catalog.types import Runtime, ServingHabits, TrainingHabits
 States = Literal["amp", "master", "megatron", "true"]
 DEFAULT_TRAINING, DEFAULT_STATES = "pytorch", "amp"
 DEFAULT_SERVING = ServingHabits(
-    reserve_gib=0.3, chunk_tokens=10**6, batch_starts_together=True, host_scale=0.5, cache_growth=1.0
+    reserve_gib=0.3, chunk_tokens=10**6, batch_starts_together=True, host_scale=0.2, cache_growth=1.0
 )
 
 

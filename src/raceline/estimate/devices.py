@@ -52,6 +52,7 @@ class Devices:
     items: tuple[Device, ...]
     memory_bytes: Floats
     bandwidth_bytes_s: Floats
+    streamed_bytes_s: Floats
     peak_flops: Floats
     throttled: Floats
     is_cpu: NDArray[np.bool_]
@@ -83,15 +84,17 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
     intra = np.where(has_link, np.array([device.intra_gbs for device in devices]) * 1e9, pcie * peer)
     pair = np.array([device.pair_gbs for device in devices]) * 1e9
     held_back = np.array([[throttled(device, name, efficiency) for name in FORMATS] for device in devices])
+    bandwidth = np.array(
+        [(device.accelerator.memory_bw_gbs or 1e-9) * device.bandwidth_fraction * 1e9 for device in devices]
+    )
+    stream = [
+        efficiency.stream(device.accelerator.tier, device.accelerator.memory_type) for device in devices
+    ]
     return Devices(
         items=tuple(devices),
         memory_bytes=np.array([usable_bytes(device, efficiency) for device in devices]),
-        bandwidth_bytes_s=np.array(
-            [
-                (device.accelerator.memory_bw_gbs or 1e-9) * device.bandwidth_fraction * 1e9
-                for device in devices
-            ]
-        ),
+        bandwidth_bytes_s=bandwidth,
+        streamed_bytes_s=bandwidth * np.array(stream),
         peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
         is_cpu=np.array([device.accelerator.kind == "cpu" for device in devices]),
         throttled=held_back,

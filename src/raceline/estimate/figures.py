@@ -168,7 +168,7 @@ def _arranged(choices: list[Choice], index: list[int], efficiency: Efficiency) -
     devices = arrange(list(index_of), efficiency)
     at = np.array(index, dtype=np.int64)
     if choices[0].task == "infer":
-        return _Inference(at, table, devices, infer.arrays(choices, device_of))
+        return _Inference(at, table, devices, infer.arrays(choices, device_of, efficiency))
     rows = train.spread(choices)
     configs, layouts, shapes = train.arrays(choices, rows, device_of)
     reading = train.input_seconds(choices, rows, configs)

@@ -8,19 +8,21 @@ import numpy as np
 
 from raceline.estimate.calibration import columns
 from raceline.estimate.choose import Choice, activation_bytes
+from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element, engine
 from raceline.estimate.devices import FORMATS
 from raceline.estimate.layout import Floats
 from raceline.estimate.memory import GIB
 from raceline.estimate.scenario import Pool
 from raceline.estimate.serving import Serving
+from raceline.estimate.streaming import is_widened, weight_seconds
 
 
 def _column(values: Iterable[float | int | bool]) -> Floats:
     return np.array(list(values), dtype=np.float64)
 
 
-def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
+def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Efficiency) -> Serving:
     """Choices as arrays; `device_of` are indices into Devices."""
     engines = [engine(c.runtime) for c in choices]
     setups = [c.scenario.setup for c in choices]
@@ -47,6 +49,17 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int]) -> Serving:
         activation_bytes=_column(activation_bytes(c) for c in choices),
         weight_bytes=_column(bytes_per_element(c.weight_precision or c.precision) for c in choices),
         plain_weight_bytes=_column(activation_bytes(c) for c in choices),
+        weight_s=_column(
+            weight_seconds(
+                c.device,
+                e.serving.bytes_a_cycle,
+                c.weight_precision or c.precision,
+                c.number_format,
+                efficiency,
+            )
+            for c, e in zip(choices, engines, strict=True)
+        ),
+        widens=_column(is_widened(c.weight_precision or c.precision, c.number_format) for c in choices),
         cache_bytes=_column(bytes_per_element(c.kv_precision) for c in choices),
         engine_fraction=_column(
             _fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)

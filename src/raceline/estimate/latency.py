@@ -217,8 +217,10 @@ def _pass_time(
     fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
     batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
     host_scale = serving.host_scale * serving.scale[:, HOST]
-    host_total = times.launches_forward.sum(axis=1) * launch * host_scale
-    host = np.maximum(host_total - compute - memory, 0.0)
+    kernels = times.launches_forward.sum(axis=1)
+    extra = serving.widens * (serving.output_len > 0) * efficiency.widening_kernel * table.matmul.count.sum()
+    gaps = (kernels + extra) * efficiency.kernel_s * serving.scale[:, HOST]
+    host = np.maximum(kernels * launch * host_scale - compute - memory, gaps)
     host += (fixed + batch) * host_scale * (serving.output_len > 0)
     flops = times.flops_forward.sum(axis=1) / serving.pp
     return PassTime(

@@ -36,6 +36,7 @@ class Shapes:
     that attention can look back to; `decoding`: 1 where the past is read from a cache;
     `expert_tp` cuts experts' matrices where `tp` cuts the others, and `expert_share` is what a device
     computes of its own sequences' visits to experts, more than 1 where other ranks send it theirs;
+    `weight_s`: seconds a quantisable weight that reading takes at least (see ``streaming``);
     `fused`: kernels fuse elementwise work; `channels_last`: convolutions find their inputs in that order;
     `mixed`: norms and sums stay in 32 bits while the rest is cast (autocast); `flash`: no attention
     scores are kept; `early`: by a kernel older than the device; `loops`: experts are computed one after
@@ -65,6 +66,7 @@ class Shapes:
     activation_bytes: Floats
     weight_bytes: Floats
     plain_weight_bytes: Floats
+    weight_s: Floats
     cache_bytes: Floats
     scale: Floats
 
@@ -200,7 +202,11 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     scale = shapes.scale
     compute = flops * curve.per_flop * shape * scale[:, MATMUL, None]
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
-    memory = traffic * curve.per_byte * scale[:, WEIGHTS, None]
+    memory = traffic * curve.per_byte
+    if np.any(shapes.weight_s):
+        read = np.where(ops["quantisable"] > 0, n * k * copies, 0.0)
+        memory = np.maximum(memory, read * shapes.weight_s[:, None])
+    memory *= scale[:, WEIGHTS, None]
     passes = ops["backward"] + ops["weight_gradient"]
     adapter = 2.0 * m * ops["adapter_rank"] * (n + k) * copies
     compute = compute + adapter * curve.per_flop * efficiency.adapter * scale[:, MATMUL, None]
@@ -238,7 +244,7 @@ def _curve(shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _Curve:
     per_flop = devices.matmul_a[at] / devices.peak_flops[at]
     return _Curve(
         per_flop=per_flop[:, None],
-        per_byte=(1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None],
+        per_byte=(1.0 / devices.streamed_bytes_s[shapes.device])[:, None],
         m0=devices.matmul_m0[at][:, None],
         n0=devices.matmul_n0[at][:, None],
         k0=devices.matmul_k0[at][:, None],
@@ -288,7 +294,7 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     )
     scores = pairs * passes * shapes.activation_bytes[:, None]
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
-    reading = cache_bytes * per_byte * shapes.scale[:, CACHE, None]
+    reading = cache_bytes / devices.streamed_bytes_s[shapes.device][:, None] * shapes.scale[:, CACHE, None]
     forward = np.maximum(compute, reading) + scores * per_byte * shapes.scale[:, TRAFFIC, None]
     element = shapes.activation_bytes[:, None]
     per_score = element * ops["score_copies"] + np.where(element < 4.0, 4.0 * ops["score_upcast"], 0.0)

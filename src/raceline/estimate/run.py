@@ -231,7 +231,7 @@ class Session:
     def _infer(
         self, choices: list[Choice], table: ModelTable, device_of: list[int], devices: Devices
     ) -> list[Estimate]:
-        serving = infer.arrays(choices, device_of)
+        serving = infer.arrays(choices, device_of, self.efficiency)
         with np.errstate(divide="ignore", invalid="ignore"):
             memory = serving_memory(table, serving, devices, self.efficiency)
             time = serving_time(table, serving, memory, devices, self.efficiency)
@@ -244,7 +244,9 @@ class Session:
         ]  # fmt: skip
 
         def peaks(changed: list[Choice], on: list[int]) -> list[float]:
-            found = serving_memory(table, infer.arrays(changed, on), devices, self.efficiency)
+            found = serving_memory(
+                table, infer.arrays(changed, on, self.efficiency), devices, self.efficiency
+            )
             return [float(total) for total in found.total]
 
         return _with_remedies(estimates, choices, device_of, devices, peaks)

@@ -25,6 +25,9 @@ class Serving:
     engine's own time on a request, and `first_token_steps` of others meanwhile; `reserved_answer`: the
     share of an answer that its place in the cache counts.
 
+    `weight_s`: seconds a weight that reading takes at least; `widens`: weights are narrower than what they
+    are multiplied with.
+
     `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
     prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine takes for
     itself (0: only what it needs); `replicas`: independent copies; `scale`: N x KINDS, the
@@ -53,6 +56,8 @@ class Serving:
     activation_bytes: Floats
     weight_bytes: Floats
     plain_weight_bytes: Floats
+    weight_s: Floats
+    widens: Floats
     cache_bytes: Floats
     engine_fraction: Floats
     engine_reserve_bytes: Floats
@@ -240,5 +245,6 @@ def _shapes(
         channels_last=serving.channels_last, mixed=serving.mixed, flash=serving.flash,
         early=np.zeros(len(serving)), loops=np.zeros(len(serving)),
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
-        plain_weight_bytes=serving.plain_weight_bytes, cache_bytes=serving.cache_bytes, scale=serving.scale,
+        plain_weight_bytes=serving.plain_weight_bytes, weight_s=serving.weight_s,
+        cache_bytes=serving.cache_bytes, scale=serving.scale,
     )  # fmt: skip

@@ -8,10 +8,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.estimate.calibration import Calibration, model_class, number_word
+from raceline.estimate.calibration import model_class, number_word
 from raceline.estimate.choose import usual_engine
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.conventions import bytes_per_element, engine
+from raceline.estimate.conventions import Engine, bytes_per_element, engine
 from raceline.estimate.devices import FORMATS, Devices, arrange
 from raceline.estimate.hardware import Catalogue
 from raceline.estimate.latency import ServingTime, serving_time
@@ -21,6 +21,7 @@ from raceline.estimate.result import Estimate, Range
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.estimate.serving import Serving, ServingMemory, serving_memory
+from raceline.estimate.streaming import is_widened, weight_seconds
 from raceline.plan.candidates import COUNTS, Candidates, candidates, written
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
@@ -102,7 +103,7 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
     if not found.pairs:
         return ServingSearch(wish=wish, options=(), candidates=found, evaluated=0)
     devices = arrange(found.devices, efficiency)
-    serving, weights = _space(request, wish, devices, table, efficiency.calibration)
+    serving, weights = _space(request, wish, devices, table, efficiency)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         memory = serving_memory(table, serving, devices, efficiency)
         time = serving_time(table, serving, memory, devices, efficiency)
@@ -128,7 +129,7 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
 
 
 def _space(
-    request: PlanRequest, wish: Wish, devices: Devices, table: ModelTable, calibration: Calibration
+    request: PlanRequest, wish: Wish, devices: Devices, table: ModelTable, efficiency: Efficiency
 ) -> tuple[Serving, list[str]]:
     """Devices x tensor parallelism x weights x concurrency that can be."""
     is_processor = devices.items[0].accelerator.kind == "cpu"
@@ -166,7 +167,7 @@ def _space(
         return runtime, number_word(FORMATS[number_format], stored[width]), habits.fused
 
     scale = scales(
-        calibration,
+        efficiency.calibration,
         devices,
         device,
         precision * len(weights) + weight,
@@ -181,6 +182,8 @@ def _space(
         concurrency=concurrency.astype(float), input_len=wish.input_len * ones, output_len=wish.output_len * ones,
         max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
         weight_bytes=np.array(stored)[weight], plain_weight_bytes=2.0 * ones,
+        weight_s=_weight_seconds(devices, weights, formats, habits, efficiency)[device, weight],
+        widens=np.array([is_widened(name, kind) for name, kind in zip(weights, formats, strict=True)])[weight],
         cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
         engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
         fused=float(habits.fused) * ones, channels_last=float(habits.fused) * ones, mixed=0.0 * ones,
@@ -192,6 +195,22 @@ def _space(
         scale=scale,
     )  # fmt: skip
     return serving, [weights[index] for index in weight]
+
+
+def _weight_seconds(
+    devices: Devices, weights: list[str], formats: list[str], habits: Engine, efficiency: Efficiency
+) -> NDArray[np.float64]:
+    """devices x weights: seconds a weight that reading takes at least."""
+    each = habits.serving.bytes_a_cycle
+    return np.array(
+        [
+            [
+                weight_seconds(item, each, name, kind, efficiency)
+                for name, kind in zip(weights, formats, strict=True)
+            ]
+            for item in devices.items
+        ]
+    )
 
 
 def _number_format(weights: str) -> str:

@@ -1,0 +1,61 @@
+"""What limits a kernel that multiplies one vector with a matrix, beside the memory's bandwidth.
+
+Weights stream through the multiprocessors, which have so many bytes on the way at once: a device with
+much bandwidth a multiprocessor isn't filled (A100, H100). Weights in narrow formats are widened on the
+way, which processors and GPUs without matrix units spend their arithmetic on.
+"""
+
+from __future__ import annotations
+
+from raceline.catalog.types import Accelerator
+from raceline.estimate.constants import Efficiency
+from raceline.estimate.conventions import bytes_per_element
+from raceline.estimate.devices import Device, peak_flops
+
+# Share of the arithmetic's width below which weights count as narrow.
+NARROW = 0.75
+_WIDTHS = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
+# Kinds of quantised weights by the start of their name, for what a processor needs to widen them.
+_CODEBOOKS = {"iq2": "widen_processor_iq2", "iq3": "widen_processor_iq3"}
+
+
+def weight_seconds(device: Device, bytes_a_cycle: float, weights: str, number_format: str,
+                   efficiency: Efficiency) -> float:  # fmt: skip
+    """Seconds a weight that a multiplication with one vector takes at least; 0.0: bandwidth alone counts.
+    `bytes_a_cycle`: what the engine's kernels get through a multiprocessor in a cycle where weights are
+    plain (0: as much as the memory gives); `number_format`: what they are multiplied in."""
+    stored, widens = bytes_per_element(weights), is_widened(weights, number_format)
+    kind, vector = device.accelerator.kind, peak_flops(device, "fp32")
+    if kind == "cpu" or has_vector_units_alone(device.accelerator):
+        return widening_flops(kind, weights, efficiency) / vector if widens and vector > 0 else 0.0
+    most = efficiency.narrow_bytes_a_cycle if widens else bytes_a_cycle
+    cycles = cycles_a_second(device)
+    return stored / (most * cycles) if most > 0 and cycles > 0 else 0.0
+
+
+def is_widened(weights: str, number_format: str) -> bool:
+    """Whether weights are stored narrower than what they are multiplied in."""
+    return bytes_per_element(weights) < NARROW * _WIDTHS.get(number_format, 2.0)
+
+
+def widening_flops(kind: str, weights: str, efficiency: Efficiency) -> float:
+    """FLOPs of the vector units a weight that is stored in a narrow format."""
+    if kind != "cpu":
+        return efficiency.widen_vector_units if bytes_per_element(weights) < 1.0 else 0.0
+    name = _CODEBOOKS.get(weights[:3], "widen_processor")
+    return float(getattr(efficiency, name))
+
+
+def has_vector_units_alone(accelerator: Accelerator) -> bool:
+    """A GPU without matrix units and without products of packed integers (Apple's before M5)."""
+    no_rates = accelerator.fp16_dense_tflops is None and accelerator.int8_dense_tops is None
+    return accelerator.kind == "gpu" and no_rates and accelerator.vendor == "Apple"
+
+
+def cycles_a_second(device: Device) -> float:
+    """Multiprocessors times their clock, for NVIDIA devices whose catalogue row has both sides of it."""
+    accelerator = device.accelerator
+    cores, units, rate = accelerator.cuda_cores, accelerator.sm_count, accelerator.fp32_tflops
+    if accelerator.vendor != "NVIDIA" or not (cores and units and rate):
+        return 0.0
+    return units * rate * 1e12 / (2.0 * cores) * device.compute_fraction
