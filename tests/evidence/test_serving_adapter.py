@@ -130,6 +130,18 @@ def test_pools_are_taken_from_another_row_of_the_same_run() -> None:
     assert found[1].scenario and found[1].scenario["setup"]["decode"]["workers"] == 3
 
 
+def test_late_runs_that_no_table_prints_as_plain_are_taken_to_speculate() -> None:
+    late = {"measured_on": "2026-02-01", "model": "deepseek-ai/DeepSeek-R1"}
+    plain, copy = record(**late), record(**(late | {"model": "deepseek-ai/DeepSeek-V3"}))
+    fast = record(**late, tpot_ms="9")
+    found = [serving.adapt(cells) for cells in serving.completed([plain, copy, fast])]
+    assert [bool(row.scenario and "draft_tokens" in row.scenario["setup"]) for row in found] == [
+        False,
+        False,
+        True,
+    ]
+
+
 def test_drawn_lengths_are_their_mean() -> None:
     row = serving.adapt(record(output_len="1024"))
     assert row.scenario is not None

@@ -71,6 +71,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
         flash=_column(c.attention != "eager" for c in choices),
         host_scale=_column(e.serving.host_scale for e in engines),
         all_at_once=_column(e.serving.batch_starts_together for e in engines),
+        drafts=_column(s.draft_tokens or 0 for s in setups),
         mixes=_column(e.serving.mixes for e in engines),
         reserved_answer=_column(1.0 if e.serving.reserves_answer else 0.5 for e in engines),
         first_token_steps=_column(e.serving.first_token_steps for e in engines),

@@ -108,7 +108,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     before https://github.com/pytorch/pytorch/pull/101982. `expert_tp`: the tensor parallelism of experts,
     where it is not tp. `channels_last`: images are stored so that a position's channels lie together (compilers
     see to it themselves). Serving: `attention_dp` groups of tp devices in one replica attend to sequences of
-    their own and share the experts; `prefill` and `decode` are the pools of a disaggregated service."""
+    their own and share the experts; `prefill` and `decode` are the pools of a disaggregated service;
+    `draft_tokens` are proposed for each step and checked in it (speculative decoding)."""
 
     framework: str | None = None
     runtime: str | None = None
@@ -126,6 +127,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     attention_dp: Count | None = None
     prefill: Pool | None = None
     decode: Pool | None = None
+    draft_tokens: Annotated[int, msgspec.Meta(ge=1, le=16)] | None = None
     sequence_parallel: bool | None = None
     schedule: Schedule | None = None
     virtual_stages: Count | None = None

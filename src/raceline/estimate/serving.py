@@ -21,9 +21,9 @@ class Serving:
     service whose prompts a pool of their own computes). A replica has `workers` of tp x pp x `attention_dp`
     devices: so many groups attend to sequences of their own, and the experts are spread over all of
     them (`expert_tp` x `ep`). `prefill_workers`: those of the other pool, with its cuts (0: the same
-    workers compute prompts). `mixes`: prompts ride along with others' tokens; `first_token_s`: the
-    engine's own time on a request, and `first_token_steps` of others meanwhile; `reserved_answer`: the
-    share of an answer that its place in the cache counts.
+    workers compute prompts). `mixes`: prompts ride along with others' tokens; `drafts`: tokens proposed
+    in each step; `first_token_s`: the engine's own time on a request, and `first_token_steps` of others
+    meanwhile; `reserved_answer`: the share of an answer that its place in the cache counts.
 
     `weight_s`: seconds a weight that reading takes at least; `widens`: weights are narrower than what they
     are multiplied with.
@@ -68,6 +68,7 @@ class Serving:
     host_scale: Floats
     all_at_once: Floats
     mixes: Floats
+    drafts: Floats
     first_token_s: Floats
     first_token_steps: Floats
     reserved_answer: Floats
@@ -229,7 +230,7 @@ def pass_shapes(table: ModelTable, serving: Serving, batch: Floats, prefill: boo
     targets = serving.output_len / 2.0
     if two_sided:
         return _shapes(serving, batch, serving.input_len, targets, zeros, zeros, ones, ones)
-    return _shapes(serving, batch, past, zeros, zeros, ones, zeros, ones)
+    return _shapes(serving, batch, past, zeros, zeros, 1.0 + serving.drafts, zeros, ones)
 
 
 def _shapes(
