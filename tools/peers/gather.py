@@ -107,6 +107,7 @@ def _shape(reference: str, model: Model) -> Shape:
         vocabulary=model.vocabulary,
         is_decoder=model.unit == "token" and model.objective == "causal",
         config=_config(reference),
+        experts=max(_weight(block)[1] for block in model.blocks),
         **(_layer_sizes(main, model.hidden) if has_sizes and main else {}),
     )
 
@@ -133,7 +134,6 @@ def _layer_sizes(layer: Block, hidden: int) -> dict[str, Any]:
         "kv_heads": attention.kv_heads,
         "ffn": down.k,
         "is_gated": entering >= 2 * down.k,
-        "experts": down.experts,
         "experts_per_token": max(1, round(down.experts_per_token)),
     }
 
