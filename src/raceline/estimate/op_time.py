@@ -275,7 +275,8 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
         + ops["kv_token"] * shapes.seq_len[:, None]
         + ops["kv_target"] * shapes.target_len[:, None]
     )
-    seen = _keys_seen(ops, kv, shapes.decoding[:, None])
+    is_whole = (shapes.flash[:, None] <= 0) & (ops["backward"] > 0)
+    seen = np.where(is_whole, kv, _keys_seen(ops, kv, shapes.decoding[:, None]))
     heads = np.maximum(ops["heads"] / shapes.tp[:, None], 1.0)
     pairs = shapes.batch[:, None] * per_sample * seen * heads * ops.count
     flops = 2.0 * pairs * (ops["head_dim"] + ops["value_dim"])
@@ -289,9 +290,8 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     cache_bytes = (
         shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.cache_bytes[:, None]
     )
-    passes = np.where(
-        shapes.flash[:, None] > 0, efficiency.window_bias * ops["window_bias"], efficiency.score_passes
-    )
+    unfused = np.where(shapes.fused > 0, efficiency.score_passes, efficiency.eager_score_passes)[:, None]
+    passes = np.where(shapes.flash[:, None] > 0, efficiency.window_bias * ops["window_bias"], unfused)
     scores = pairs * passes * shapes.activation_bytes[:, None]
     per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
     reading = cache_bytes / devices.streamed_bytes_s[shapes.device][:, None] * shapes.scale[:, CACHE, None]
