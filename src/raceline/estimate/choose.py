@@ -64,6 +64,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     is_fused: bool
     loops_experts: bool
     channels_last: bool
+    host_scale: float
     fused_loss: bool
     logit_bytes: float
     offload: str
@@ -134,6 +135,7 @@ def choose(
         attention=picker.take("attention", "flash"),
         is_fused=is_fused,
         loops_experts=is_training and (setup.experts or habits.training.experts) == "loop",
+        host_scale=_host_scale(habits.training.one_process, layout, setup),
         channels_last=is_fused if setup.channels_last is None else setup.channels_last,
         fused_loss=fused_loss,
         logit_bytes=logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),
@@ -147,6 +149,16 @@ def choose(
         scale=UNSCALED,
         keys=NO_KEYS,
     )
+
+
+# Of PyTorch's first versions, a kernel's start over that of version 2.
+EARLY_HOST = 2.0
+
+
+def _host_scale(is_one_process: bool, layout: dict[str, int], setup: Setup) -> float:
+    """The host's time over that of a process for each device and a present-day version."""
+    early = EARLY_HOST if (setup.runtime_version or "").startswith(("0.", "1.")) else 1.0
+    return early * (layout["dp"] * layout["cp"] if is_one_process else 1)
 
 
 # Bytes a logit under a compiled loss, and the chunks that a chunked loss cuts the logits into

@@ -31,7 +31,8 @@ class Layouts:
     `logit_bytes`: what the logits and the loss hold, per logit.
     `bucket`: copies of the gradients held for communication (DDP: 1). `buffered`: 1 where gradients lie in
     one buffer that is held all the time (Megatron).
-    `keeps_gathered`: 1 where ZeRO-3 keeps frozen layers whole through the backward pass.
+    `keeps_gathered`: 1 where ZeRO-3 keeps frozen layers whole through the backward pass; `host_scale`: the
+    host's time over that of one process a device with a present-day version.
     `scale`: K x KINDS, the calibration's factors.
     """
 
@@ -63,6 +64,7 @@ class Layouts:
     bucket: Floats
     buffered: Floats
     keeps_gathered: Floats
+    host_scale: Floats
     scale: Floats
 
     def __len__(self) -> int:

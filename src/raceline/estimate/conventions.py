@@ -41,6 +41,7 @@ _FAMILIES = (
     ("llm-foundry", "llm-foundry"), ("mlx", "mlx"), ("maxtext", "jax"), ("jax", "jax"), ("flax", "jax"),
     ("tensorflow", "tensorflow"), ("keras", "tensorflow"), ("diffusers", "diffusers"), ("sd-scripts", "diffusers"),
     ("flux", "diffusers"), ("accelerate", "accelerate"), ("ddp", "pytorch-ddp"), ("transformers", "transformers"),
+    ("dataparallel", "pytorch-dp"),
     ("trl", "transformers"), ("axolotl", "transformers"), ("factory", "transformers"), ("swift", "transformers"),
     ("qlora", "transformers"), ("alpaca", "transformers"), ("collie", "deepspeed"), ("colossal", "deepspeed"),
 )  # fmt: skip

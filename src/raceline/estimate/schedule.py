@@ -144,7 +144,11 @@ def _host(
     launches += again * fixed.share[configs.layout]
     at = configs.layout
     per_launch = np.where(layouts.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
-    return np.asarray((launches * per_launch[at] + fixed.gathering_host[at]) * layouts.scale[at, HOST])
+    return np.asarray(
+        (launches * per_launch[at] + fixed.gathering_host[at])
+        * layouts.scale[at, HOST]
+        * layouts.host_scale[at]
+    )
 
 
 def _not_hidden(host: Floats, busy: Floats, power: float) -> Floats:

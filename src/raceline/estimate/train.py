@@ -123,6 +123,7 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
             c.zero_stage == 0 and c.dp > 1 and not s.buffered for c, s in zip(choices, states, strict=True)
         ),
         buffered=_column(s.buffered for s in states),
+        host_scale=_column(c.host_scale for c in choices),
         keeps_gathered=_column(bool(c.scenario.setup.keeps_frozen_gathered) for c in choices),
         scale=columns(c.scale for c in choices),
     )

@@ -182,7 +182,20 @@ def _layouts(
     grid, runtime = {name: values[keep] for name, values in grid.items()}, runtime[keep]
     codes = runtime * len(limits.precisions) + grid["precision"]
     columns = np.array([states[divmod(code, len(limits.precisions))] for code in range(len(states))])[codes]
-    weight, gradient, master, moments, temporary, compute, casts, buffered, fused, loops, logits = columns.T
+    (
+        weight,
+        gradient,
+        master,
+        moments,
+        temporary,
+        compute,
+        casts,
+        buffered,
+        fused,
+        loops,
+        one_process,
+        logits,
+    ) = columns.T
     logits = logits / (LOSS_CHUNKS if has_fused_loss(table) else 1)
     frozen = limits.weight_precision or ("nf4" if job.method == "qlora" else None)
     ones, floats = np.ones(len(codes)), {name: values.astype(np.float64) for name, values in grid.items()}
@@ -197,7 +210,7 @@ def _layouts(
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
         compute_bytes=compute, casts_weights=casts * (grid["zero"] < 3),
         bucket=((grid["zero"] == 0) & (grid["dp"] > 1) & (buffered == 0)).astype(float), buffered=buffered,
-        keeps_gathered=0.0 * ones,
+        keeps_gathered=0.0 * ones, host_scale=np.where(one_process > 0, ranks, 1.0),
         scale=_scales(table, job, devices, limits, calibration, runtimes, grid["device"], codes),
     )  # fmt: skip
     return layouts, runtime, grid["precision"], runtimes
@@ -239,7 +252,8 @@ def _states(runtime: str, precision: str, optimizer: str) -> tuple[float, ...]:
     return (
         states.weight, states.gradient, states.master, states.moments, states.temporary, states.compute,
         float(states.casts_weights), float(states.buffered), float(habits.fused),
-        float(habits.training.experts == "loop"),        logit_bytes(habits.training.logit_bytes, False, False),
+        float(habits.training.experts == "loop"), float(habits.training.one_process),
+        logit_bytes(habits.training.logit_bytes, False, False),
     )  # fmt: skip
 
 

@@ -305,7 +305,7 @@ def _setup(cells: dict[str, Any], micro: int | None, batch: int | None) -> dict[
     compiled = cells.get("compiled")
     setup = {name: cells.get(name) for name in (
         "runtime", "precision", "optimizer", "dp", "tp", "pp", "cp", "ep", "sequence_parallel", "zero_stage",
-        "recompute", "experts", "fused_loss", "offload", "optimizer_in_backward",
+        "recompute", "experts", "channels_last", "runtime_version", "fused_loss", "offload", "optimizer_in_backward",
     )}  # fmt: skip
     return {
         **setup,
