@@ -25,6 +25,8 @@ _CHUNK_CELLS = 400_000
 # Below about this length of a side, kernels take narrower tiles and pad less: the curves, which stand
 # on sides of 128 and more, level off.
 SMALL_SIDE = 64.0
+# Elements of 16 bits that tensor cores load at once (https://docs.nvidia.com/deeplearning/performance/).
+TENSOR_CORE_SIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,6 +285,7 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     at = (shapes.device, shapes.precision)
     slowdown = np.where(shapes.flash > 0, devices.attention[shapes.device], efficiency.eager_attention)
     compute = flops * (slowdown * shapes.scale[:, ATTENTION] / devices.peak_flops[at])[:, None]
+    compute *= np.where(is_whole & (ops["head_dim"] % TENSOR_CORE_SIDE > 0), efficiency.unaligned_heads, 1.0)
     cache_width = np.where(
         ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"])
     )
