@@ -93,7 +93,7 @@ def shapes(seq_len: float, **other: float) -> Shapes:
         "target_len", "new_targets", "decoding", "sequence_parallel", "fused", "channels_last", "mixed", "early",
         "loops", "weight_s",
     )  # fmt: skip
-    ones = ("batch", "new_fixed", "tp", "cp", "ep", "expert_tp", "expert_share", "flash")
+    ones = ("batch", "new_fixed", "tp", "cp", "ep", "expert_tp", "expert_share", "flash", "slowdown")
     two_bytes = ("activation_bytes", "weight_bytes", "plain_weight_bytes", "cache_bytes")
     values = {
         **dict.fromkeys(zeros, 0.0),

@@ -231,7 +231,9 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     over its own size, whether one pass computes prompts beside others' tokens, what the server needs for
     a request beside the passes (and how many steps of others pass meanwhile), and whether a request waits
     until its whole answer has room in the cache. `bytes_a_cycle`: of plain weights that its kernels for one
-    sequence get through a multiprocessor (0: as many as the memory gives). `reserve_gib` and `host_scale` are
+    sequence get through a multiprocessor (0: as many as the memory gives); `matmul_scale`: time of its own
+    kernels for matrix products over a vendor's; `accumulates_half`: they sum in fp16, which GeForce cards do
+    twice as fast. `reserve_gib` and `host_scale` are
     planning values until measured."""
 
     reserve_gib: float
@@ -244,6 +246,8 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     first_token_steps: float = 0.5
     reserves_answer: bool = False
     bytes_a_cycle: float = 0.0
+    matmul_scale: float = 1.0
+    accumulates_half: bool = False
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

@@ -98,6 +98,8 @@ def choose(
         "precision", _precision(setup, model, device, method, is_training)
     )
     number_format = _number_format(precision, device, setup)
+    if not is_training:
+        number_format = multiplied_in(setup.weight_precision or model.weight_format, number_format, device)
     stored = bytes_per_element(setup.weight_precision or model.weight_format or precision)
     layout = _layout(scenario, model, picker, is_training, parameters * stored / 2**30, device)
     if is_training:
@@ -167,6 +169,8 @@ COMPILED_LOGIT_BYTES = 7.5
 LOSS_CHUNKS = 8
 # Share of a device's memory that weights may take when devices are cut to serve them.
 ROOM_FOR_WEIGHTS = 0.75
+# Bytes of a weight below which a processor multiplies integers.
+NARROW_ON_PROCESSOR = 1.5
 
 
 def logit_bytes(habit: float, is_compiled: bool, is_chunked: bool) -> float:
@@ -263,6 +267,15 @@ def _number_format(precision: str, device: Device, setup: Setup) -> str:
         "estimate.precision_unsupported", field="setup.precision", precision=precision,
         accelerator=device.accelerator.name, source_url=device.accelerator.source_url.split(" ")[0],
     )  # fmt: skip
+
+
+def multiplied_in(weights: str | None, number_format: str, device: Device) -> str:
+    """The rate that weights are multiplied at: processors bring the other side of narrow ones to int8 too
+    (https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-cpu/quants.c,
+    https://docs.openvino.ai/2025/openvino-workflow-generative/inference-with-optimum-intel.html)."""
+    is_narrow = weights is not None and bytes_per_element(weights) < NARROW_ON_PROCESSOR
+    is_processor = device.accelerator.kind == "cpu"
+    return "int8" if is_narrow and is_processor and peak_flops(device, "int8") > 0 else number_format
 
 
 def _cut_to_fit(most: int, weight_gib: float, device: Device) -> int:
@@ -460,8 +473,13 @@ def accumulation(choice: Choice, micro_batch: int) -> int:
 
 
 def activation_bytes(choice: Choice) -> float:
-    """Bytes of one activation element: 8-bit and 4-bit formats keep activations in 16 bits."""
+    """Bytes of one activation element: 8-bit and 4-bit formats keep activations in 16 bits, but for int8
+    networks whose kernels are fused, which hand on 8 bits from layer to layer
+    (https://docs.nvidia.com/deeplearning/tensorrt/latest/inference-library/work-quantized-types.html)."""
     base = _base(choice.precision)
+    is_network = choice.task == "infer" and choice.model.objective not in ("causal", "seq2seq", "denoise")
+    if base == "int8" and is_network and choice.is_fused:
+        return 1.0
     return 4.0 if base in ("fp32", "tf32") else 2.0
 
 

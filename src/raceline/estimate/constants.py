@@ -29,6 +29,8 @@ class Efficiency:
     early_rows: dict[str, float]
     usable_rows: dict[tuple[str, str], float]
     stream_rows: dict[tuple[str, str], float]
+    host_rows: dict[str, float]
+    torus_rows: dict[str, tuple[float, float]]
     power_rows: dict[str, float]
     scalars: dict[str, float]
     matmul_sources: dict[tuple[str, str], str]
@@ -66,6 +68,14 @@ class Efficiency:
     def usable(self, tier: str | None, memory_type: str | None) -> float:
         """The share of the labelled memory that a process can have."""
         return _of_memory(self.usable_rows, tier, memory_type)
+
+    def torus(self, architecture: str | None) -> tuple[float, float]:
+        """The share of a device's links that one collective uses in a torus, and its start."""
+        return self.torus_rows.get(architecture or "", (1.0, 0.0))
+
+    def host(self, tier: str | None) -> float:
+        """Time of the processor beside such devices over a data centre's, which has many slow cores."""
+        return self.host_rows.get(tier or "", self.host_rows["*"])
 
     def stream(self, tier: str | None, memory_type: str | None) -> float:
         """The share of the bandwidth that long reads get."""
@@ -120,6 +130,8 @@ def parse(data: dict[str, Any]) -> Efficiency:
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
         power_rows={row[0]: row[1] for row in data["power"]["rows"]},
         stream_rows={(row[0], row[1]): row[2] for row in data["stream"]["rows"]},
+        torus_rows={row[0]: (row[1], row[2]) for row in data["torus"]["rows"]},
+        host_rows={row[0]: row[1] for row in data["host"]["rows"]},
         scalars={name: value[0] for name, value in data["scalars"].items()},
         matmul_sources={(row[0], row[1]): data["sources"][row[6]] for row in data["matmul"]["rows"]},
         scalar_sources={name: data["sources"][value[1]] for name, value in data["scalars"].items()},

@@ -82,12 +82,17 @@ def _states(line: list[Runtime], precision: str) -> States:
 
 @cache
 def engine(runtime: str) -> Engine:
-    """The habits of an inference runtime; a static engine's where the catalogue states none."""
-    row = load.runtimes().get(runtime.lower().split()[0])
-    if row is None or row.serving is None:
-        return Engine(row is None or row.fused_kernels is not False, 0.0, DEFAULT_SERVING)
-    takes = row.memory_reserve is not None and row.memory_fraction is not None
-    return Engine(bool(row.fused_kernels), (row.memory_fraction or 0.0) if takes else 0.0, row.serving)
+    """The habits of an inference runtime, or of what it is built on; a static engine's where the catalogue
+    states none."""
+    known = load.runtimes()
+    row = known.get(runtime.lower().split()[0])
+    if row is None:
+        return Engine(True, 0.0, DEFAULT_SERVING)
+    is_fused = row.fused_kernels is not False
+    line = [row] if is_fused else list(runtimes.lineage(row, known))
+    serving = next((item.serving for item in line if item.serving is not None), DEFAULT_SERVING)
+    takes = row.serving is not None and row.memory_reserve is not None and row.memory_fraction is not None
+    return Engine(is_fused, (row.memory_fraction or 0.0) if takes else 0.0, serving)
 
 
 # Bits a weight with scales: nf4 has one fp32 per 64 weights, double quantisation 8 bits and one

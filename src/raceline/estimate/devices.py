@@ -69,6 +69,9 @@ class Devices:
     inter_bytes_s: Floats
     pcie_bytes_s: Floats
     power_w: Floats
+    host: Floats
+    torus_share: Floats
+    torus_start_s: Floats
     node_scale: Floats
 
     def __len__(self) -> int:
@@ -115,6 +118,9 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
         inter_bytes_s=np.array([device.inter_gbs for device in devices]) * 1e9,
         pcie_bytes_s=pcie,
         power_w=np.array([float(device.accelerator.tdp_w or np.nan) for device in devices]),
+        torus_share=np.array([efficiency.torus(device.accelerator.architecture)[0] for device in devices]),
+        torus_start_s=np.array([efficiency.torus(device.accelerator.architecture)[1] for device in devices]),
+        host=np.array([efficiency.host(device.accelerator.tier) for device in devices]),
         node_scale=np.where(has_link, 1.0, 0.5),
     )
 

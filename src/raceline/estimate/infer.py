@@ -15,7 +15,7 @@ from raceline.estimate.layout import Floats
 from raceline.estimate.memory import GIB
 from raceline.estimate.scenario import Pool
 from raceline.estimate.serving import Serving
-from raceline.estimate.streaming import is_widened, weight_seconds
+from raceline.estimate.streaming import is_widened, narrow_kernels, slowdown, weight_seconds
 
 
 def _column(values: Iterable[float | int | bool]) -> Floats:
@@ -58,6 +58,10 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
                 efficiency,
             )
             for c, e in zip(choices, engines, strict=True)
+        ),
+        slowdown=_column(slowdown(c.device, e.serving) for c, e in zip(choices, engines, strict=True)),
+        narrow_kernels=_column(
+            narrow_kernels(c.weight_precision or c.precision, c.is_fused, efficiency) for c in choices
         ),
         widens=_column(is_widened(c.weight_precision or c.precision, c.number_format) for c in choices),
         cache_bytes=_column(bytes_per_element(c.kv_precision) for c in choices),

@@ -28,6 +28,9 @@ ROUNDS_TO_SETTLE = 12
 ACCEPTED = 0.8
 # Collectives of a layer: after attention and after the feed-forward part.
 PER_LAYER = 2.0
+# Chunks of a prompt that follow each other through a pipeline before the next ones start: llama.cpp's
+# n_batch over n_ubatch, https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md.
+CHUNKS_ON_THE_WAY = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,8 @@ def _closed_loop(
     )
     first = 0.5 * np.maximum(np.where(is_apart, _prompts(serving), running) - 1.0, 0.0) * together
     waiting = FIRST_ROUND * np.maximum(first, behind) + (1.0 - FIRST_ROUND) * behind
-    ttft = serving.first_token_s + serving.first_token_steps * step.total + prompt.total + waiting
+    server = serving.first_token_s + serving.first_token_steps * step.total
+    ttft = np.where(serving.concurrency > 1, server, 0.0) + prompt.total + waiting
     ttft += np.where(is_apart, 0.0, (wanted / running - 1.0) * (ttft + output * tpot))
     return _Loop(np.where(at_once, prompt.total, ttft), tpot, step)
 
@@ -184,13 +188,14 @@ def _room(serving: Serving, memory: ServingMemory) -> Floats:
 def _prompt(
     table: ModelTable, serving: Serving, batch: Floats, devices: Devices, efficiency: Efficiency
 ) -> PassTime:
-    """All passes of a batch of prompts."""
+    """All passes of a batch of prompts; a pipeline's stages compute several chunks at once."""
     reading = serving.reading()
     one = _pass_time(table, reading, pass_shapes(table, reading, batch, True), devices, efficiency)
     chunks = np.where(
         serving.output_len > 0, np.ceil(np.maximum(serving.input_len, 1.0) / serving.chunk), 1.0
     )
-    return PassTime(*(getattr(one, item.name) * chunks for item in fields(PassTime)))
+    passes = 1.0 + (chunks - 1.0) * (1.0 / serving.pp + (1.0 - 1.0 / serving.pp) / CHUNKS_ON_THE_WAY)
+    return PassTime(*(getattr(one, item.name) * passes for item in fields(PassTime)))
 
 
 def _prompts_together(
@@ -225,11 +230,12 @@ def _pass_time(
     launch = np.where(serving.fused > 0, efficiency.launch_s, efficiency.eager_host_s)
     fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
     batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
-    host_scale = serving.host_scale * serving.scale[:, HOST]
+    host_scale = serving.host_scale * devices.host[serving.device] * serving.scale[:, HOST]
     kernels = times.launches_forward.sum(axis=1)
     extra = serving.widens * (serving.output_len > 0) * efficiency.widening_kernel * table.matmul.count.sum()
+    eager = serving.narrow_kernels * (table.matmul.count @ (table.matmul["quantisable"] > 0))
     gaps = (kernels + extra) * efficiency.kernel_s * serving.scale[:, HOST]
-    host = np.maximum(kernels * launch * host_scale - compute - memory, gaps)
+    host = np.maximum((kernels + eager) * launch * host_scale - compute - memory, gaps)
     host += (fixed + batch) * host_scale * (serving.output_len > 0)
     flops = times.flops_forward.sum(axis=1) / serving.pp
     return PassTime(
@@ -278,7 +284,9 @@ def _collective(devices: Devices, device: Ints, name: str, payload: Floats, size
     curve = kernels.CollectiveCurve(
         **{item.name: getattr(every, item.name)[device, column] for item in fields(every)}
     )
-    inside = kernels.collective_seconds(curve, name, payload, size, devices.intra_bytes_s[device])
+    links = devices.intra_bytes_s[device] * devices.torus_share[device]
+    inside = kernels.collective_seconds(curve, name, payload, size, links)
+    inside = inside + np.where(size > 1, devices.torus_start_s[device], 0.0)
     crossing = kernels.moved_share(name, np.maximum(size, 1.0)) * payload
     network = crossing / np.maximum(devices.inter_bytes_s[device], 1.0)
     return np.where(size > devices.per_node[device], np.maximum(inside, network), inside)

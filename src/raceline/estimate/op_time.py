@@ -39,6 +39,7 @@ class Shapes:
     `expert_tp` cuts experts' matrices where `tp` cuts the others, and `expert_share` is what a device
     computes of its own sequences' visits to experts, more than 1 where other ranks send it theirs;
     `weight_s`: seconds a quantisable weight that reading takes at least (see ``streaming``);
+    `slowdown`: time of the engine's matrix products over a vendor's;
     `fused`: kernels fuse elementwise work; `channels_last`: convolutions find their inputs in that order;
     `mixed`: norms and sums stay in 32 bits while the rest is cast (autocast); `flash`: no attention
     scores are kept; `early`: by a kernel older than the device; `loops`: experts are computed one after
@@ -69,6 +70,7 @@ class Shapes:
     weight_bytes: Floats
     plain_weight_bytes: Floats
     weight_s: Floats
+    slowdown: Floats
     cache_bytes: Floats
     scale: Floats
 
@@ -202,7 +204,7 @@ def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
     shape = (1 + curve.m0 / (m + SMALL_SIDE)) * (1 + curve.n0 / (n + SMALL_SIDE))
     shape *= 1 + curve.k0 / (k + SMALL_SIDE)
     scale = shapes.scale
-    compute = flops * curve.per_flop * shape * scale[:, MATMUL, None]
+    compute = flops * curve.per_flop * shape * (scale[:, MATMUL] * shapes.slowdown)[:, None]
     traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
     memory = traffic * curve.per_byte
     if np.any(shapes.weight_s):
@@ -390,9 +392,7 @@ def _expert_launches(table: ModelTable, shapes: Shapes, backward: bool) -> Float
 
 
 def _eager_kernels(table: ModelTable, ops: Columns) -> Floats:
-    """Kernels of each op in plain PyTorch while training."""
-    if not table.is_trained:
-        return np.ones(len(ops))
+    """Kernels of each op in plain PyTorch."""
     if ops is table.traffic:
         return ops["kernels"]
     if ops is table.attention:

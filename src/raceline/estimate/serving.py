@@ -26,7 +26,8 @@ class Serving:
     meanwhile; `reserved_answer`: the share of an answer that its place in the cache counts.
 
     `weight_s`: seconds a weight that reading takes at least; `widens`: weights are narrower than what they
-    are multiplied with.
+    are multiplied with; `narrow_kernels`: launched beside each matmul of narrow weights;
+    `slowdown`: time of the engine's matrix products over a vendor's.
 
     `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
     prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine takes for
@@ -57,7 +58,9 @@ class Serving:
     weight_bytes: Floats
     plain_weight_bytes: Floats
     weight_s: Floats
+    slowdown: Floats
     widens: Floats
+    narrow_kernels: Floats
     cache_bytes: Floats
     engine_fraction: Floats
     engine_reserve_bytes: Floats
@@ -246,6 +249,6 @@ def _shapes(
         channels_last=serving.channels_last, mixed=serving.mixed, flash=serving.flash,
         early=np.zeros(len(serving)), loops=np.zeros(len(serving)),
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
-        plain_weight_bytes=serving.plain_weight_bytes, weight_s=serving.weight_s,
+        plain_weight_bytes=serving.plain_weight_bytes, weight_s=serving.weight_s, slowdown=serving.slowdown,
         cache_bytes=serving.cache_bytes, scale=serving.scale,
     )  # fmt: skip

@@ -7,7 +7,7 @@ way, which processors and GPUs without matrix units spend their arithmetic on.
 
 from __future__ import annotations
 
-from raceline.catalog.types import Accelerator
+from raceline.catalog.types import Accelerator, ServingHabits
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import bytes_per_element
 from raceline.estimate.devices import Device, peak_flops
@@ -38,12 +38,27 @@ def is_widened(weights: str, number_format: str) -> bool:
     return bytes_per_element(weights) < NARROW * _WIDTHS.get(number_format, 2.0)
 
 
+def narrow_kernels(weights: str, is_fused: bool, efficiency: Efficiency) -> float:
+    """Kernels that libraries of quantised layers launch beside each matmul in an eager framework: outliers
+    apart and scales for int8, the whole matrix widened for 4 bits (https://arxiv.org/abs/2208.07339)."""
+    stored = bytes_per_element(weights)
+    if is_fused or stored > 1.2:
+        return 0.0
+    return efficiency.eager_int8_kernels if stored > NARROW else efficiency.eager_4bit_kernels
+
+
 def widening_flops(kind: str, weights: str, efficiency: Efficiency) -> float:
     """FLOPs of the vector units a weight that is stored in a narrow format."""
     if kind != "cpu":
         return efficiency.widen_vector_units if bytes_per_element(weights) < 1.0 else 0.0
     name = _CODEBOOKS.get(weights[:3], "widen_processor")
     return float(getattr(efficiency, name))
+
+
+def slowdown(device: Device, habits: ServingHabits) -> float:
+    """Time of an engine's matrix products over a vendor's at the rate that sums in fp32."""
+    is_halved = "half rate" in (device.accelerator.fp16_accum_note or "")
+    return habits.matmul_scale * (0.5 if habits.accumulates_half and is_halved else 1.0)
 
 
 def has_vector_units_alone(accelerator: Accelerator) -> bool:

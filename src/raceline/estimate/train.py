@@ -161,6 +161,7 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
         weight_bytes=np.where(is_quantised, layouts.quantised_bytes, layouts.compute_bytes),
         plain_weight_bytes=layouts.compute_bytes,
         weight_s=0.0 * ones,
+        slowdown=ones,
         cache_bytes=element,
         scale=layouts.scale,
     )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raceline.estimate.calibration import model_class, number_word
-from raceline.estimate.choose import usual_engine
+from raceline.estimate.choose import multiplied_in, usual_engine
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import Engine, bytes_per_element, engine
 from raceline.estimate.devices import FORMATS, Devices, arrange
@@ -21,7 +21,7 @@ from raceline.estimate.result import Estimate, Range
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.estimate.serving import Serving, ServingMemory, serving_memory
-from raceline.estimate.streaming import is_widened, weight_seconds
+from raceline.estimate.streaming import is_widened, narrow_kernels, slowdown, weight_seconds
 from raceline.plan.candidates import COUNTS, Candidates, candidates, written
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
@@ -146,7 +146,8 @@ def _space(
     )
     device, tp, weight, concurrency = (axis.ravel() for axis in axes)
     formats = [_number_format(name) for name in weights]
-    precision = _precision_of(devices, formats)[device, weight]
+    precision = _precision_of(devices, weights, formats)[device, weight]
+    formats = [multiplied_in(*pair, devices.items[0]) for pair in zip(weights, formats, strict=True)]
     most = max(CONCURRENCY) if wish.users is None else 2 ** math.ceil(math.log2(max(wish.users, 1)))
     heads = table.attention["heads"]
     widest = int(heads.max()) if len(heads) else 1
@@ -183,6 +184,8 @@ def _space(
         max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
         weight_bytes=np.array(stored)[weight], plain_weight_bytes=2.0 * ones,
         weight_s=_weight_seconds(devices, weights, formats, habits, efficiency)[device, weight],
+        slowdown=np.array([slowdown(item, habits.serving) for item in devices.items])[device],
+        narrow_kernels=np.array([narrow_kernels(name, habits.fused, efficiency) for name in weights])[weight],
         widens=np.array([is_widened(name, kind) for name, kind in zip(weights, formats, strict=True)])[weight],
         cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
         engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
@@ -218,13 +221,17 @@ def _number_format(weights: str) -> str:
     return "fp8" if weights == "fp8" else "bf16"
 
 
-def _precision_of(devices: Devices, formats: list[str]) -> NDArray[np.int64]:
+def _precision_of(devices: Devices, weights: list[str], formats: list[str]) -> NDArray[np.int64]:
     """devices x weights: the rate that matmuls run at, fp16 where there is no bf16; -1: none."""
     rows = []
     for index in range(len(devices)):
         peaks = devices.peak_flops[index]
         half = "bf16" if peaks[FORMATS.index("bf16")] > 0 else "fp16"
         names = [half if name == "bf16" else name for name in formats]
+        names = [
+            multiplied_in(name, number, devices.items[index])
+            for name, number in zip(weights, names, strict=True)
+        ]
         rows.append([FORMATS.index(name) if peaks[FORMATS.index(name)] > 0 else -1 for name in names])
     return np.array(rows, dtype=np.int64)
 

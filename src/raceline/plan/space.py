@@ -335,6 +335,6 @@ def _shapes(
         sequence_parallel=(source.tp > 1).astype(float), fused=source.fused,
         channels_last=source.fused, mixed=0.0 * ones, flash=ones, early=0.0 * ones, loops=source.loops,
         activation_bytes=elements[used], weight_bytes=quantised, plain_weight_bytes=source.compute_bytes,
-        weight_s=0.0 * ones, cache_bytes=elements[used], scale=source.scale,
+        weight_s=0.0 * ones, slowdown=ones, cache_bytes=elements[used], scale=source.scale,
     )  # fmt: skip
     return shapes, position[code]

@@ -103,7 +103,7 @@ def job_flops(table: ModelTable, job: Job, catalogue: Catalogue, efficiency: Eff
         expert_share=one, sequence_parallel=0.0 * one, fused=one,
         channels_last=one, mixed=0.0 * one, flash=one, early=0.0 * one, loops=0.0 * one,
         activation_bytes=2.0 * one, weight_bytes=2.0 * one, plain_weight_bytes=2.0 * one,
-        weight_s=0.0 * one, cache_bytes=2.0 * one, scale=unscaled(1),
+        weight_s=0.0 * one, slowdown=one, cache_bytes=2.0 * one, scale=unscaled(1),
     )  # fmt: skip
     with np.errstate(divide="ignore", invalid="ignore"):
         times = time_ops(table, shape, devices, efficiency)
