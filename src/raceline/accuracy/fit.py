@@ -9,17 +9,27 @@ out of predictions, so that many rows of one source don't outvote the others.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.accuracy.observations import Observations
-from raceline.estimate.calibration import ALL, KINDS, TIME_KINDS, Calibration, of_constants, scopes
+from raceline.accuracy.observations import Observation, Observations
+from raceline.estimate.calibration import (
+    ALL,
+    KINDS,
+    MEMORY_KINDS,
+    TIME_KINDS,
+    Calibration,
+    area_of,
+    of_constants,
+    scopes,
+)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 # Which constants there are: by kind of scope, the kinds of work with the widths (standard deviations of
 # log factors) of their priors; `all` is all kinds of time together.
@@ -44,14 +54,15 @@ PRIORS: Mapping[str, Mapping[str, float]] = {
     "accelerator": {"all": 0.1},
     "method": {"all": 0.1, "traffic": 0.1} | _MEMORY,
 }
-SOURCE_PRIOR = 0.15
-# Observations that a constant needs, and the least sensitivity that counts as one.
-FEWEST = 5
-LEAST_SENSITIVITY = 0.02
+SOURCE_PRIOR = 0.2
+# Rows that a constant needs, the least sensitivity that counts, and how much more the rows must say of it
+# than its prior does (at the spread that rows usually have).
+FEWEST, LEAST_SENSITIVITY, LEAST_INFORMATION, TYPICAL_SPREAD = 5, 0.02, 1.0, 0.2
 LARGEST = 0.9
-# Residuals beyond this many spreads of their group weigh less.
-ROBUST = 1.5
-ROUNDS = 3
+# Residuals beyond this many spreads of their group have no say (Tukey's constant is 4.685).
+ROBUST = 4.685
+SPREADS = (0.05, 0.5)
+ROUNDS, FOLD_ROUNDS, OUTER_ROUNDS = 6, 3, 2
 
 
 def kind_of_scope(scope: str) -> str:
@@ -61,8 +72,8 @@ def kind_of_scope(scope: str) -> str:
 
 @dataclass(frozen=True)
 class Design:
-    """The regression: observations x constants, what is explained, and the priors. `names` are
-    (scope, kind) of each column; those of sources come last and are not kept."""
+    """The regression of one block: its rows x constants, and the priors. `names` are (scope, kind) of each
+    column; those of sources come last and are not kept."""
 
     x: Floats
     names: Sequence[tuple[str, str]]
@@ -70,118 +81,103 @@ class Design:
     precision: Floats
 
 
-def design(observations: Observations, slopes: Floats) -> Design:
-    """Columns for every constant that enough observations depend on."""
-    members: dict[str, list[int]] = defaultdict(list)
-    for at, item in enumerate(observations.items):
-        for scope in scopes(item.keys):
-            members[scope].append(at)
-    names: list[tuple[str, str]] = []
-    columns: list[tuple[NDArray[np.int64], Floats]] = []
-    precision: list[float] = []
-    for scope, listed in members.items():
-        index = np.array(listed)
-        for kind, values, prior in _kinds(scope, slopes[index]):
-            if prior > 0 and int((np.abs(values) > LEAST_SENSITIVITY).sum()) >= FEWEST:
-                names.append((scope, kind))
-                columns.append((index, values))
-                precision.append(prior**-2)
-    kept = len(names)
-    for source, index in _sources(observations).items():
-        for part, (width, is_memory) in {
-            "time": (SOURCE_PRIOR, False),
-            "memory": (SOURCE_PRIOR, True),
-        }.items():
-            values = (
-                slopes[index, len(TIME_KINDS) :].sum(axis=1)
-                if is_memory
-                else slopes[index, : len(TIME_KINDS)].sum(axis=1)
-            )
-            names.append((source, part))
-            columns.append((index, values))
-            precision.append(width**-2)
-    x = np.zeros((len(observations), len(names)))
-    for column, (rows, values) in enumerate(columns):
-        x[rows, column] = values
-    return Design(x, names, kept, np.array(precision))
+def blocks(items: Sequence[Observation]) -> dict[tuple[str, bool], Ints]:
+    """Observations that share constants: of one area, and times apart from memory."""
+    found: dict[tuple[str, bool], list[int]] = defaultdict(list)
+    for at, item in enumerate(items):
+        if item.metric != "fits":
+            found[area_of(item.keys), item.is_memory].append(at)
+    return {key: np.array(listed) for key, listed in found.items()}
 
 
-def _kinds(scope: str, slopes: Floats) -> list[tuple[str, Floats, float]]:
-    time = slopes[:, : len(TIME_KINDS)].sum(axis=1)
-    priors = PRIORS.get(kind_of_scope(scope), {})
-    return [
-        (kind, time if kind == ALL else slopes[:, KINDS.index(kind)], prior) for kind, prior in priors.items()
-    ]
+def design(items: Sequence[Observation], slopes: Floats, is_memory: bool) -> Design:
+    """Columns for every constant that these observations can move."""
+    kinds = MEMORY_KINDS if is_memory else TIME_KINDS
+    columns: list[tuple[tuple[str, str], Ints, Floats, float]] = []
+    for scope, members in _members(scopes(item.keys) for item in items).items():
+        for kind, prior in PRIORS.get(kind_of_scope(scope), {}).items():
+            if (kind != ALL and kind not in kinds) or (kind == ALL and is_memory):
+                continue
+            values = slopes[members]
+            values = values[:, : len(TIME_KINDS)].sum(axis=1) if kind == ALL else values[:, KINDS.index(kind)]
+            if _is_moved(values, prior):
+                columns.append(((scope, kind), members, values, prior**-2))
+    kept = len(columns)
+    span = slice(len(TIME_KINDS), None) if is_memory else slice(0, len(TIME_KINDS))
+    for source, members in _members((item.row.source,) for item in items).items():
+        columns.append(((source, "source"), members, slopes[members, span].sum(axis=1), SOURCE_PRIOR**-2))
+    x = np.zeros((len(items), len(columns)))
+    for at, (_, members, values, _) in enumerate(columns):
+        x[members, at] = values
+    return Design(x, [name for name, *_ in columns], kept, np.array([precision for *_, precision in columns]))
 
 
-def _sources(observations: Observations) -> dict[str, NDArray[np.int64]]:
+def _members(labels: Iterable[tuple[str, ...]]) -> dict[str, Ints]:
     found: dict[str, list[int]] = defaultdict(list)
-    for at, item in enumerate(observations.items):
-        found[f"source={item.row.source}"].append(at)
-    return {name: np.array(index) for name, index in found.items()}
+    for at, names in enumerate(labels):
+        for name in names:
+            found[name].append(at)
+    return {name: np.array(listed) for name, listed in found.items()}
 
 
-def spreads(observations: Observations, residuals: Floats) -> Floats:
+def _is_moved(values: Floats, prior: float) -> bool:
+    """Whether enough rows depend on a constant, and together say more of it than its prior."""
+    count = int((np.abs(values) > LEAST_SENSITIVITY).sum())
+    return count >= FEWEST and float((values**2).sum()) * prior**2 > LEAST_INFORMATION * TYPICAL_SPREAD**2
+
+
+def spreads(groups: NDArray[np.str_], residuals: Floats) -> Floats:
     """The spread of each observation's group: 1.48 x the median of |residual|, within bounds."""
-    groups = np.array([item.group for item in observations.items])
     found = np.ones(len(groups))
     for group in np.unique(groups):
         chosen = groups == group
-        found[chosen] = np.clip(1.48 * np.nanmedian(np.abs(residuals[chosen])), 0.05, 0.4)
+        sizes = np.abs(residuals[chosen & np.isfinite(residuals)])
+        found[chosen] = np.clip(1.48 * np.median(sizes), *SPREADS) if len(sizes) else SPREADS[1]
     return found
 
 
 class Solver:
-    """Solves one design for all rows or without some of them, by taking their share of the normal
-    equations away."""
+    """One block's regression, solved for all of its rows or without some of them."""
 
-    def __init__(self, designed: Design, target: Floats, spread: Floats, usable: Flags) -> None:
-        self.design, self.target, self.spread = designed, target, spread
-        self.weights = np.where(usable, spread**-2.0, 0.0)
-        self.values = np.zeros(len(designed.names))
-        for _ in range(ROUNDS):
-            self._normal()
-            self.values = self._solve(self.matrix, self.vector)
-            self.weights = np.where(usable, self._robust(self.values) * spread**-2.0, 0.0)
-        self._normal()
-        self.values = self._solve(self.matrix, self.vector)
+    def __init__(self, rows: Ints, designed: Design, target: Floats, groups: NDArray[np.str_]) -> None:
+        self.rows, self.design, self.groups = rows, designed, groups
+        self.usable = np.isfinite(target)
+        self.target = np.where(self.usable, target, 0.0)
+        self.spread = np.full(len(rows), SPREADS[1])
+        self.values = self._rounds(self.usable, np.zeros(len(designed.names)), ROUNDS)
 
-    def _normal(self) -> None:
-        weighted = self.design.x * self.weights[:, None]
-        self.matrix = self.design.x.T @ weighted
-        self.vector = weighted.T @ self.target
+    def _rounds(self, usable: Flags, values: Floats, rounds: int) -> Floats:
+        """Solve, weigh rows by how far they are off (Tukey's biweight: far ones have no say), solve again."""
+        x, kept = self.design.x, self.design.kept
+        for _ in range(rounds):
+            residual = self.target - x @ values
+            told = self.target - x[:, :kept] @ values[:kept]
+            spread = spreads(self.groups, np.where(usable, told, np.nan))
+            distance = np.abs(residual) / (ROBUST * spread)
+            weights = np.where(usable & (distance < 1.0), (1.0 - distance**2) ** 2, 0.0) * spread**-2.0
+            weighted = x * weights[:, None]
+            matrix = x.T @ weighted + np.diag(self.design.precision)
+            values = np.asarray(np.linalg.solve(matrix, weighted.T @ self.target))
+        return values
 
-    def _robust(self, values: Floats) -> Floats:
-        distance = np.abs(self.target - self.design.x @ values) / self.spread
-        return np.asarray(np.minimum(1.0, ROBUST / np.maximum(distance, 1e-9)))
-
-    def _solve(self, matrix: Floats, vector: Floats) -> Floats:
-        return np.asarray(np.linalg.solve(matrix + np.diag(self.design.precision), vector))
-
-    def bounded(self, values: Floats) -> Floats:
-        """The constants that predictions use: those of sources left out, none beyond LARGEST."""
+    def _bounded(self, values: Floats) -> Floats:
         return np.clip(values[: self.design.kept], -LARGEST, LARGEST)
+
+    @property
+    def names(self) -> Sequence[tuple[str, str]]:
+        """(scope, kind) of the constants that predictions use."""
+        return self.design.names[: self.design.kept]
 
     def whole(self) -> Floats:
         """Fitted on all rows."""
-        return self.bounded(self.values)
+        return self._bounded(self.values)
 
     def without(self, left_out: Flags) -> Floats:
-        """Fitted without these rows; the weights of the others are found anew."""
-        part, weights = self.design.x[left_out], self.weights[left_out]
-        matrix = self.matrix - part.T @ (part * weights[:, None])
-        vector = self.vector - part.T @ (weights * self.target[left_out])
-        values = self._solve(matrix, vector)
-        fresh = np.where(left_out | (self.weights == 0), 0.0, self._robust(values) * self.spread**-2.0)
-        change = fresh - self.weights
-        moved = ~left_out & (np.abs(change) > 0.02 * self.spread**-2.0)
-        rows, by = self.design.x[moved], change[moved]
-        matrix = matrix + rows.T @ (rows * by[:, None])
-        vector = vector + rows.T @ (by * self.target[moved])
-        return self.bounded(self._solve(matrix, vector))
-
-
-OUTER_ROUNDS = 2
+        """Fitted without the flagged observations."""
+        part = left_out[self.rows]
+        if not part.any():
+            return self.whole()
+        return self._bounded(self._rounds(self.usable & ~part, self.values, FOLD_ROUNDS))
 
 
 @dataclass(frozen=True)
@@ -196,12 +192,25 @@ class Refit:
 def refit(observations: Observations, folds: Mapping[str, Flags]) -> Refit:
     """Fit all constants anew: physics is made linear around the constants of the round before."""
     scale, known = observations.prepared.unscaled(), dict[tuple[str, str], float]()
+    solvers: list[Solver] = []
     for _ in range(OUTER_ROUNDS):
-        solver = _linear(observations, scale, known)
-        names = solver.design.names[: solver.design.kept]
-        known = dict(zip(names, solver.whole().tolist(), strict=True))
+        solvers = linear(observations, scale, known)
+        known = {
+            name: value
+            for one in solvers
+            for name, value in zip(one.names, one.whole().tolist(), strict=True)
+        }
         scale = observations.scale(_by_scope(known))
-    return Refit(names, solver.whole(), {name: solver.without(left_out) for name, left_out in folds.items()})
+    names = [name for one in solvers for name in one.names]
+    return Refit(
+        names,
+        _joined(one.whole() for one in solvers),
+        {name: _joined(one.without(left_out) for one in solvers) for name, left_out in folds.items()},
+    )
+
+
+def _joined(parts: Iterable[Floats]) -> Floats:
+    return np.concatenate([np.zeros(0), *parts])
 
 
 def _by_scope(known: Mapping[tuple[str, str], float]) -> Calibration:
@@ -211,14 +220,23 @@ def _by_scope(known: Mapping[tuple[str, str], float]) -> Calibration:
     return of_constants(found)
 
 
-def _linear(observations: Observations, scale: Floats, known: Mapping[tuple[str, str], float]) -> Solver:
-    """The regression around `scale`, whose constants are `known`."""
+def linear(observations: Observations, scale: Floats, known: Mapping[tuple[str, str], float]) -> list[Solver]:
+    """The regressions around `scale`, whose constants are `known`."""
     predicted, slopes = observations.sensitivity(scale)
-    designed = design(observations, slopes)
-    values = np.array([known.get(name, 0.0) for name in designed.names])
     with np.errstate(divide="ignore", invalid="ignore"):
         residual = observations.sign * np.log(observations.measured / predicted)
-    usable = np.isfinite(residual) & np.array([item.metric != "fits" for item in observations.items])
-    residual = np.where(usable, residual, np.nan)
-    target = np.where(usable, residual + designed.x @ values, 0.0)
-    return Solver(designed, target, spreads(observations, residual), usable)
+    return solvers_of(observations.items, residual, slopes, known)
+
+
+def solvers_of(
+    items: Sequence[Observation], residual: Floats, slopes: Floats, known: Mapping[tuple[str, str], float]
+) -> list[Solver]:
+    """One solver for each block."""
+    found = []
+    for (_, is_memory), rows in sorted(blocks(items).items()):
+        members = [items[at] for at in rows]
+        designed = design(members, slopes[rows], is_memory)
+        values = np.array([known.get(name, 0.0) for name in designed.names])
+        target = np.where(np.isfinite(residual[rows]), residual[rows] + designed.x @ values, np.nan)
+        found.append(Solver(rows, designed, target, np.array([item.group for item in members])))
+    return found

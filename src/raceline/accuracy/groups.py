@@ -18,6 +18,10 @@ _OWN_GROUP = {
     "megatron_ci": "train-tiny",
 }
 
+# Serving runs of the one large table, and those of the others.
+_SERVED = {"tpot_ms": "serve-tpot", "ttft_ms": "serve-ttft"}
+_ELSEWHERE = {"serve-tpot": "load-tpot", "serve-ttft": "load-ttft"}
+
 
 class Bar(msgspec.Struct, frozen=True):
     """A group and what its error should be at most; None where no bar is set. `peer`: what the
@@ -50,7 +54,10 @@ def group_of(row: Row, keys: Keys, metric: Metric) -> str:
     if keys.task == "train":
         return groups.training_group(keys)
     at_once = (row.scenario or {}).get("workload", {}).get("concurrency") or 1
-    return groups.inference_group(keys, metric, 2 if row.table == "serving" else at_once)
+    if row.table == "serving":
+        return _SERVED[metric]
+    group = groups.inference_group(keys, metric, at_once)
+    return _ELSEWHERE.get(group, group)
 
 
 def family_of(model: str) -> str:

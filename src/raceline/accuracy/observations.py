@@ -39,6 +39,11 @@ class Observation:
     family: str
 
     @property
+    def is_memory(self) -> bool:
+        """Whether it is an amount of memory."""
+        return self.metric.startswith("memory")
+
+    @property
     def sign(self) -> float:
         """-1 where the figure is a rate, 1 where it grows with what the factors scale."""
         return -1.0 if self.metric in RATES else 1.0

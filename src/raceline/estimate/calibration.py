@@ -53,23 +53,36 @@ NO_KEYS = Keys(task="", model_class="", generation="", accelerator="", runtime="
 @cache
 def scopes(keys: Keys) -> tuple[str, ...]:
     """The scopes that a run lies in, the widest first, each as kind=name."""
-    task, family = keys.task, f"{keys.task}/{keys.model_class}"
+    area = area_of(keys)
+    family = f"{area}/{keys.model_class}"
     found = [
-        f"task={task}",
-        f"kernels={task}/{'fused' if keys.is_fused else 'eager'}",
+        f"area={area}",
+        f"kernels={area}/{'fused' if keys.is_fused else 'eager'}",
         f"class={family}",
-        f"generation={keys.generation}",
-        f"numbers={keys.numbers}",
-        f"generation+numbers={keys.generation}/{keys.numbers}",
-        f"generation+class={keys.generation}/{family}",
-        f"runtime={task}/{keys.runtime}",
+        f"generation={area}/{keys.generation}",
+        f"numbers={area}/{keys.numbers}",
+        f"generation+numbers={area}/{keys.generation}/{keys.numbers}",
+        f"generation+class={family}/{keys.generation}",
+        f"runtime={area}/{keys.runtime}",
         f"runtime+class={family}/{keys.runtime}",
-        f"generation+runtime={keys.generation}/{task}/{keys.runtime}",
-        f"accelerator={keys.accelerator}",
+        f"generation+runtime={area}/{keys.generation}/{keys.runtime}",
+        f"accelerator={area}/{keys.accelerator}",
     ]
     if keys.method in ("lora", "qlora", "full"):
-        found.append(f"method={keys.method}")
+        found.append(f"method={area}/{keys.method}")
     return (*found, *own_scopes(keys))
+
+
+@cache
+def area_of(keys: Keys) -> str:
+    """The task and the kind of models whose factors are learned together: what one area's kernels cost
+    says little about another's."""
+    if keys.is_edge:
+        return f"{keys.task}/edge"
+    if keys.model_class in ("dense", "moe", "seq2seq"):
+        return f"{keys.task}/text"
+    is_image = keys.model_class in ("cnn", "vit", "detection")
+    return f"{keys.task}/{'image' if is_image else keys.model_class}"
 
 
 @cache

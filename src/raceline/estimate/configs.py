@@ -27,7 +27,7 @@ class Layouts:
     its gradient, its master copy, its moments, the optimizer's temporary, an adapter's states in
     all, a frozen weight plain or quantised, and a weight when gathered or cast for compute.
     `casts_weights`: 1 where a compute copy of all weights is held beside them (autocast).
-    `loops`: 1 where experts are computed one after the other.
+    `expert_kernels`: kernels for each expert that a device holds, beside those for all of them.
     `logit_bytes`: what the logits and the loss hold, per logit.
     `bucket`: copies of the gradients held for communication (DDP: 1). `buffered`: 1 where gradients lie in
     one buffer that is held all the time (Megatron).
@@ -48,7 +48,7 @@ class Layouts:
     virtual_stages: Floats
     offload: Ints
     fused: Floats
-    loops: Floats
+    expert_kernels: Floats
     logit_bytes: Floats
     in_backward: Floats
     weight_bytes: Floats

@@ -28,8 +28,9 @@ Optimizer = Literal[
     "sgd-momentum", "lion", "muon", "none",
 ]  # fmt: skip
 Recompute = Literal["none", "selective", "full"]
-# How experts are computed while training: one after the other, or by kernels that take all at once.
-ExpertKernel = Literal["loop", "grouped"]
+# How experts are computed while training: one after the other, cast one by one and computed together, or all
+# in one kernel.
+ExpertKernel = Literal["loop", "each", "grouped"]
 # early: fused kernels that were written for an older architecture (Triton and FlashAttention 1 on Hopper).
 AttentionKernel = Literal["flash", "eager", "early"]
 Schedule = Literal["1f1b", "interleaved", "zero-bubble", "gpipe"]
