@@ -91,7 +91,7 @@ def shapes(seq_len: float, **other: float) -> Shapes:
     """One shape of a batch of 1 in bf16 on the first device; `other` replaces columns."""
     zeros = (
         "target_len", "new_targets", "decoding", "sequence_parallel", "fused", "channels_last", "mixed", "early",
-        "loops", "weight_s",
+        "expert_kernels", "weight_s",
     )  # fmt: skip
     ones = ("batch", "new_fixed", "tp", "cp", "ep", "expert_tp", "expert_share", "flash", "slowdown")
     two_bytes = ("activation_bytes", "weight_bytes", "plain_weight_bytes", "cache_bytes")

@@ -215,13 +215,14 @@ class TrainingHabits(msgspec.Struct, frozen=True, kw_only=True):
     """How a training runtime behaves unless told otherwise: the ZeRO stage it uses with several
     devices, bytes that a logit costs at the peak (the logits and the loss's copies of them), and
     whether each process first reads the whole model into host memory. `logit_bytes` is a planning
-    value until calibration replaces it. `experts`: one after the other, or all in one kernel.
+    value until calibration replaces it. `experts`: one after the other, cast
+    one by one and computed together, or all in one kernel.
     `one_process`: a single process starts the kernels of all devices, one device after the other."""
 
     zero_stage: int
     logit_bytes: float
     loads_per_rank: bool
-    experts: Literal["loop", "grouped"] = "grouped"
+    experts: Literal["loop", "each", "grouped"] = "grouped"
     one_process: bool = False
 
 

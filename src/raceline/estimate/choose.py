@@ -14,7 +14,7 @@ import msgspec
 
 from raceline.catalog import constraints, load
 from raceline.estimate.calibration import NO_KEYS, UNSCALED, Keys
-from raceline.estimate.conventions import bytes_per_element, convention, engine
+from raceline.estimate.conventions import EXPERT_KERNELS, bytes_per_element, convention, engine
 from raceline.estimate.devices import FORMATS, Device, peak_flops
 from raceline.estimate.scenario import Scenario, Setup, Workload
 from raceline.models.graph import Attention, Matmul, Model
@@ -62,7 +62,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     global_batch: int | None
     attention: str
     is_fused: bool
-    loops_experts: bool
+    expert_kernels: float
     channels_last: bool
     host_scale: float
     fused_loss: bool
@@ -86,8 +86,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 def choose(
     scenario: Scenario, model: Model, device: Device, notes: tuple[Message, ...] = (), parameters: float = 0.0
 ) -> Choice:
-    """The scenario with every open setting decided; raises InputError where settings contradict.
-    `parameters`: the model's, which decide how few devices can hold its weights."""
+    """The scenario with every open setting decided by its `parameters` too; InputError where settings contradict."""
     workload, setup = scenario.workload, scenario.setup
     picker = _Picker(setup)
     is_training = workload.task == "train"
@@ -101,15 +100,16 @@ def choose(
     if not is_training:
         number_format = multiplied_in(setup.weight_precision or model.weight_format, number_format, device)
     stored = bytes_per_element(setup.weight_precision or model.weight_format or precision)
-    layout = _layout(scenario, model, picker, is_training, parameters * stored / 2**30, device)
+    layout: dict[str, Any] = _layout(
+        scenario, model, picker, is_training, parameters * stored / 2**30, device
+    )
     if is_training:
         _check_batch(setup, layout)
         if setup.weight_precision and method in ("pretrain", "full"):
             raise InputError("estimate.weights_are_trained", field="setup.weight_precision", method=method)
     lengths = _lengths(workload, model, picker, is_training)
     habits = convention(runtime)
-    is_fused = bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused)
-    fused_loss = bool(picker.take("fused_loss", False)) if is_training else False
+    kernels = _kernels(setup, runtime, layout, picker, is_training)
     zero = _zero(scenario, layout, runtime, picker) if is_training else 0
     return Choice(
         scenario=scenario,
@@ -135,12 +135,7 @@ def choose(
         recomputes=(setup.recompute,) if setup.recompute else ("none", "selective", "full"),
         global_batch=setup.global_batch,
         attention=picker.take("attention", "flash"),
-        is_fused=is_fused,
-        loops_experts=is_training and (setup.experts or habits.training.experts) == "loop",
-        host_scale=_host_scale(habits.training.one_process, layout, setup),
-        channels_last=is_fused if setup.channels_last is None else setup.channels_last,
-        fused_loss=fused_loss,
-        logit_bytes=logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),
+        **kernels,
         offload=picker.take("offload", "none") if is_training else setup.offload or "none",
         schedule=picker.take("schedule", "1f1b") if layout["pp"] > 1 else setup.schedule or "1f1b",
         virtual_stages=setup.virtual_stages or 1,
@@ -151,6 +146,23 @@ def choose(
         scale=UNSCALED,
         keys=NO_KEYS,
     )
+
+
+def _kernels(
+    setup: Setup, runtime: str, layout: dict[str, int], picker: _Picker, is_training: bool
+) -> dict[str, Any]:
+    """What the runtime fuses, and how its kernels start."""
+    habits = convention(runtime)
+    is_fused = bool(setup.compile) or (habits.fused if is_training else engine(runtime).fused)
+    fused_loss = bool(picker.take("fused_loss", False)) if is_training else False
+    return {
+        "is_fused": is_fused,
+        "expert_kernels": EXPERT_KERNELS[setup.experts or habits.training.experts] if is_training else 0.0,
+        "host_scale": _host_scale(habits.training.one_process, layout, setup),
+        "channels_last": is_fused if setup.channels_last is None else setup.channels_last,
+        "fused_loss": fused_loss,
+        "logit_bytes": logit_bytes(habits.training.logit_bytes, bool(setup.compile), fused_loss),
+    }
 
 
 # Of PyTorch's first versions, a kernel's start over that of version 2.

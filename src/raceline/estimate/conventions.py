@@ -12,6 +12,10 @@ from raceline.catalog.types import Runtime, ServingHabits, TrainingHabits
 
 States = Literal["amp", "master", "megatron", "true"]
 DEFAULT_TRAINING, DEFAULT_STATES = "pytorch", "amp"
+# Kernels of an expert in a loop (its tokens gathered, one matmul, added back), of one among kernels that take all
+# of a device's experts once each is cast or quantised (Transformer Engine's GroupedLinear), and where one kernel
+# takes all (ScatterMoE).
+EXPERT_KERNELS = {"loop": 3.5, "each": 2.0, "grouped": 0.0}
 DEFAULT_SERVING = ServingHabits(
     reserve_gib=0.3, chunk_tokens=10**6, batch_starts_together=True, host_scale=0.2, cache_growth=1.0
 )

@@ -3,8 +3,8 @@
 A shape is what op times depend on: device, precision, micro batch, lengths and the cuts through a
 layer. There are few of them, so they are computed once and gathered by configuration.
 
-Matmul time is 2 M N K / peak x a (1 + m0/(M + 64))(1 + n0/(N + 64))(1 + k0/(K + 64)) or
-bytes / bandwidth, whichever is longer; the curve's constants stand in ``data/efficiency.json`` with their source.
+Matmuls and fused attention take the measured curves of `raceline.estimate.kernels`; memory-bound ops
+move their bytes at the part of the bandwidth that ``data/efficiency.json`` states.
 """
 
 from __future__ import annotations
@@ -14,19 +14,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.estimate.calibration import ATTENTION, CACHE, MATMUL, TRAFFIC, WEIGHTS
+from raceline.estimate.attention import AttentionWork, attention_seconds
+from raceline.estimate.calibration import TRAFFIC
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.convolutions import plane_traffic, starts, time_convolutions
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import GROUPS, OUTPUT, Columns, Floats, ModelTable
+from raceline.estimate.matmuls import time_matmuls
 
 Ints = NDArray[np.int64]
 _CHUNK_CELLS = 400_000
-# Below about this length of a side, kernels take narrower tiles and pad less: the curves, which stand
-# on sides of 128 and more, level off.
-SMALL_SIDE = 64.0
-# Elements of 16 bits that tensor cores load at once (https://docs.nvidia.com/deeplearning/performance/).
-TENSOR_CORE_SIDE = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class Shapes:
     `slowdown`: time of the engine's matrix products over a vendor's;
     `fused`: kernels fuse elementwise work; `channels_last`: convolutions find their inputs in that order;
     `mixed`: norms and sums stay in 32 bits while the rest is cast (autocast); `flash`: no attention
-    scores are kept; `early`: by a kernel older than the device; `loops`: experts are computed one after
+    scores are kept; `early`: by a kernel older than the device; `expert_kernels`: experts are computed one after
     the other; `scale`: U x KINDS, the calibration's factors."""
 
     device: Ints
@@ -65,7 +62,7 @@ class Shapes:
     mixed: Floats
     flash: Floats
     early: Floats
-    loops: Floats
+    expert_kernels: Floats
     activation_bytes: Floats
     weight_bytes: Floats
     plain_weight_bytes: Floats
@@ -127,7 +124,7 @@ def time_ops(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Ef
 
 
 def _time_chunk(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> ShapeTimes:
-    matmul = _matmuls(table, shapes, devices, efficiency)
+    matmul = time_matmuls(table, positions(table.matmul.extents, shapes), shapes, devices, efficiency)
     attention = _attentions(table.attention, shapes, devices, efficiency)
     late = np.where(shapes.early > 0, devices.early_attention[shapes.device], 1.0)[:, None]
     attending, backing = attention.forward * late, attention.backward * late
@@ -179,83 +176,6 @@ def positions(extents: Floats, shapes: Shapes) -> Floats:
 
 
 @dataclass(frozen=True, slots=True)
-class _MatmulTimes:
-    forward_compute: Floats
-    forward_memory: Floats
-    backward_compute: Floats
-    backward_memory: Floats
-    flops_forward: Floats
-    flops_backward: Floats
-
-
-def _matmuls(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _MatmulTimes:
-    ops, groups = table.matmul, table.matmul.by_group()
-    rows = positions(ops.extents, shapes)
-    is_expert, ep = ops["experts"] > 1, np.minimum(shapes.ep[:, None], ops["experts"])
-    tp = np.where(is_expert, shapes.expert_tp[:, None], shapes.tp[:, None])
-    visits = rows * ops["experts_per_token"] * shapes.expert_share[:, None]
-    active = np.where(is_expert, np.minimum(ops["experts"] / ep, np.maximum(visits, 1e-9)), 1.0)
-    m = np.where(is_expert, visits / active, rows)
-    n = np.maximum(ops["n"] / np.where(ops["column"] > 0, tp, 1.0), 1.0)
-    k = np.maximum(ops["k"] / np.where(ops["row"] > 0, tp, 1.0), 1.0)
-    copies = ops.count * active
-    curve = _curve(shapes, devices, efficiency)
-    flops = 2.0 * m * n * k * copies
-    shape = (1 + curve.m0 / (m + SMALL_SIDE)) * (1 + curve.n0 / (n + SMALL_SIDE))
-    shape *= 1 + curve.k0 / (k + SMALL_SIDE)
-    scale = shapes.scale
-    compute = flops * curve.per_flop * shape * (scale[:, MATMUL] * shapes.slowdown)[:, None]
-    traffic = _matmul_bytes(ops, shapes, m, n, k, copies)
-    memory = traffic * curve.per_byte
-    if np.any(shapes.weight_s):
-        read = np.where(ops["quantisable"] > 0, n * k * copies, 0.0)
-        memory = np.maximum(memory, read * shapes.weight_s[:, None])
-    memory *= scale[:, WEIGHTS, None]
-    passes = ops["backward"] + ops["weight_gradient"]
-    adapter = 2.0 * m * ops["adapter_rank"] * (n + k) * copies
-    compute = compute + adapter * curve.per_flop * efficiency.adapter * scale[:, MATMUL, None]
-    is_compute = compute >= memory
-    forward_compute, forward_memory = np.where(is_compute, compute, 0.0), np.where(is_compute, 0.0, memory)
-    adapter_flops = adapter * np.where(ops["adapter_rank"] > 0, 2.0, 0.0)
-    return _MatmulTimes(
-        forward_compute @ groups,
-        forward_memory @ groups,
-        (forward_compute * passes) @ groups,
-        (forward_memory * passes) @ groups,
-        (flops + adapter) @ groups,
-        (flops * passes + adapter_flops) @ groups,
-    )
-
-
-def _matmul_bytes(ops: Columns, shapes: Shapes, m: Floats, n: Floats, k: Floats, copies: Floats) -> Floats:
-    """Bytes that a matmul must read and write."""
-    quantisable = ops["quantisable"] > 0
-    weight_bytes = np.where(quantisable, shapes.weight_bytes[:, None], shapes.plain_weight_bytes[:, None])
-    return (n * k * weight_bytes + m * (k + n) * shapes.activation_bytes[:, None]) * copies
-
-
-@dataclass(frozen=True, slots=True)
-class _Curve:
-    per_flop: Floats
-    per_byte: Floats
-    m0: Floats
-    n0: Floats
-    k0: Floats
-
-
-def _curve(shapes: Shapes, devices: Devices, efficiency: Efficiency) -> _Curve:
-    at = (shapes.device, shapes.precision)
-    per_flop = devices.matmul_a[at] / devices.peak_flops[at]
-    return _Curve(
-        per_flop=per_flop[:, None],
-        per_byte=(1.0 / devices.streamed_bytes_s[shapes.device])[:, None],
-        m0=devices.matmul_m0[at][:, None],
-        n0=devices.matmul_n0[at][:, None],
-        k0=devices.matmul_k0[at][:, None],
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class _AttentionTimes:
     forward: Floats
     backward: Floats
@@ -284,23 +204,8 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     heads = np.maximum(ops["heads"] / shapes.tp[:, None], 1.0)
     pairs = shapes.batch[:, None] * per_sample * seen * heads * ops.count
     flops = 2.0 * pairs * (ops["head_dim"] + ops["value_dim"])
-    at = (shapes.device, shapes.precision)
-    slowdown = np.where(shapes.flash > 0, devices.attention[shapes.device], efficiency.eager_attention)
-    compute = flops * (slowdown * shapes.scale[:, ATTENTION] / devices.peak_flops[at])[:, None]
-    compute *= np.where(is_whole & (ops["head_dim"] % TENSOR_CORE_SIDE > 0), efficiency.unaligned_heads, 1.0)
-    cache_width = np.where(
-        ops["cache_width"] > 0, ops["cache_width"], ops["kv_heads"] * (ops["head_dim"] + ops["value_dim"])
-    )
-    shared = np.maximum(np.minimum(shapes.tp[:, None], np.maximum(ops["kv_heads"], 1.0)), 1.0)
-    cache_bytes = (
-        shapes.batch[:, None] * seen * cache_width / shared * ops.count * shapes.cache_bytes[:, None]
-    )
-    unfused = np.where(shapes.fused > 0, efficiency.score_passes, efficiency.eager_score_passes)[:, None]
-    passes = np.where(shapes.flash[:, None] > 0, efficiency.window_bias * ops["window_bias"], unfused)
-    scores = pairs * passes * shapes.activation_bytes[:, None]
-    per_byte = (1.0 / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory))[:, None]
-    reading = cache_bytes / devices.streamed_bytes_s[shapes.device][:, None] * shapes.scale[:, CACHE, None]
-    forward = np.maximum(compute, reading) + scores * per_byte * shapes.scale[:, TRAFFIC, None]
+    work = AttentionWork(per_sample, np.minimum(kv, ops["window"]), seen, heads, pairs, flops)
+    forward = attention_seconds(ops, shapes, devices, efficiency, work)
     element = shapes.activation_bytes[:, None]
     per_score = element * ops["score_copies"] + np.where(element < 4.0, 4.0 * ops["score_upcast"], 0.0)
     kept = shapes.batch[:, None] * per_sample * kv * heads * per_score * (1.0 - shapes.flash[:, None])
@@ -361,10 +266,8 @@ CONVOLUTION_KERNELS = 2.0
 ADAPTER_KERNELS, ATTENTION_KERNELS = 10.0, 8.0
 
 
-# Kernels of an expert in a loop (its tokens gathered, one matmul, added back), and of one in kernels that take all
-# of a device's experts after they are cast or quantised one by one (Transformer Engine's GroupedLinear); routing
-# and exchange (top-k, histograms, permutations, their sums).
-LOOP_KERNELS, GROUP_KERNELS, ROUTING_KERNELS = 3.5, 2.0, 40.0
+# Kernels of routing and exchange: top-k, histograms, permutations, sums.
+ROUTING_KERNELS = 40.0
 
 
 def _launches(table: ModelTable, shapes: Shapes, backward: bool) -> Floats:
@@ -384,11 +287,12 @@ def _expert_launches(table: ModelTable, shapes: Shapes, backward: bool) -> Float
     if not table.is_trained or table.experts <= 1:
         return np.zeros((1, GROUPS))
     local = np.maximum(ops["experts"] / np.minimum(shapes.ep[:, None], ops["experts"]), 1.0)
-    grouped = np.where(shapes.fused > 0, GROUP_KERNELS, 0.0)
-    each = np.where(shapes.loops > 0, LOOP_KERNELS, grouped)[:, None]
     routing = ROUTING_KERNELS / np.maximum((ops["experts"] > 1).sum(), 1)
     passes = (ops["backward"] * 2.0) if backward else 1.0
-    return np.asarray(((each * local + routing) * (ops["experts"] > 1) * ops.count * passes) @ ops.by_group())
+    return np.asarray(
+        ((shapes.expert_kernels[:, None] * local + routing) * (ops["experts"] > 1) * ops.count * passes)
+        @ ops.by_group()
+    )
 
 
 def _eager_kernels(table: ModelTable, ops: Columns) -> Floats:

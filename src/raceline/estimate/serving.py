@@ -247,7 +247,7 @@ def _shapes(
         expert_tp=serving.expert_tp, expert_share=serving.attention_dp / serving.ep,
         sequence_parallel=np.zeros(len(serving)), fused=serving.fused,
         channels_last=serving.channels_last, mixed=serving.mixed, flash=serving.flash,
-        early=np.zeros(len(serving)), loops=np.zeros(len(serving)),
+        early=np.zeros(len(serving)), expert_kernels=np.zeros(len(serving)),
         activation_bytes=serving.activation_bytes, weight_bytes=serving.weight_bytes,
         plain_weight_bytes=serving.plain_weight_bytes, weight_s=serving.weight_s, slowdown=serving.slowdown,
         cache_bytes=serving.cache_bytes, scale=serving.scale,

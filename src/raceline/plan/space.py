@@ -17,7 +17,7 @@ from raceline.estimate.calibration import Calibration, model_class
 from raceline.estimate.choose import LOSS_CHUNKS, logit_bytes
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.conventions import bytes_per_element, convention, state_bytes
+from raceline.estimate.conventions import EXPERT_KERNELS, bytes_per_element, convention, state_bytes
 from raceline.estimate.devices import FORMATS, Device, Devices
 from raceline.estimate.layout import ModelTable
 from raceline.estimate.memory import stage_states
@@ -192,7 +192,7 @@ def _layouts(
         casts,
         buffered,
         fused,
-        loops,
+        expert_kernels,
         one_process,
         logits,
     ) = columns.T
@@ -204,7 +204,7 @@ def _layouts(
     layouts = Layouts(
         device=grid["device"], dp=floats["dp"], tp=floats["tp"], pp=floats["pp"], cp=floats["cp"], ep=floats["ep"],
         zero_stage=grid["zero"], zero_group=zero_group, schedule=np.zeros(len(codes), dtype=np.int64),
-        virtual_stages=ones, offload=grid["offload"], fused=fused, loops=loops, logit_bytes=logits,
+        virtual_stages=ones, offload=grid["offload"], fused=fused, expert_kernels=expert_kernels, logit_bytes=logits,
         in_backward=0.0 * ones, weight_bytes=weight, gradient_bytes=gradient, master_bytes=master, moment_bytes=moments,
         temporary_bytes=temporary, adapter_bytes=_adapter_bytes(limits, grid["precision"]),
         frozen_bytes=2.0 * ones, quantised_bytes=(bytes_per_element(frozen) if frozen else 2.0) * ones,
@@ -252,7 +252,7 @@ def _states(runtime: str, precision: str, optimizer: str) -> tuple[float, ...]:
     return (
         states.weight, states.gradient, states.master, states.moments, states.temporary, states.compute,
         float(states.casts_weights), float(states.buffered), float(habits.fused),
-        float(habits.training.experts == "loop"), float(habits.training.one_process),
+        EXPERT_KERNELS[habits.training.experts], float(habits.training.one_process),
         logit_bytes(habits.training.logit_bytes, False, False),
     )  # fmt: skip
 
@@ -305,7 +305,7 @@ def _shapes(
     """The distinct shapes among the configurations, and each configuration's index of its own."""
     parts = (
         layouts.device, precision, layouts.tp.astype(np.int64), layouts.cp.astype(np.int64),
-        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), layouts.loops.astype(np.int64),
+        layouts.ep.astype(np.int64), layouts.fused.astype(np.int64), layouts.expert_kernels.astype(np.int64),
         _same_rows(layouts.scale), (layouts.compute_bytes * 16).astype(np.int64),
     )  # fmt: skip
     key = np.zeros(len(layouts), dtype=np.int64)
@@ -333,7 +333,8 @@ def _shapes(
         new_tokens=job.seq_len * ones, new_targets=job.target_len * ones, decoding=0.0 * ones, tp=source.tp,
         cp=source.cp, ep=source.ep, expert_tp=source.tp, expert_share=ones,
         sequence_parallel=(source.tp > 1).astype(float), fused=source.fused,
-        channels_last=source.fused, mixed=0.0 * ones, flash=ones, early=0.0 * ones, loops=source.loops,
+        channels_last=source.fused, mixed=0.0 * ones, flash=ones, early=0.0 * ones,
+        expert_kernels=source.expert_kernels,
         activation_bytes=elements[used], weight_bytes=quantised, plain_weight_bytes=source.compute_bytes,
         weight_s=0.0 * ones, slowdown=ones, cache_bytes=elements[used], scale=source.scale,
     )  # fmt: skip

@@ -101,7 +101,7 @@ def job_flops(table: ModelTable, job: Job, catalogue: Catalogue, efficiency: Eff
         seq_len=one * job.seq_len, target_len=one * job.target_len, new_fixed=one, new_tokens=one * job.seq_len,
         new_targets=one * job.target_len, decoding=0.0 * one, tp=one, cp=one, ep=one, expert_tp=one,
         expert_share=one, sequence_parallel=0.0 * one, fused=one,
-        channels_last=one, mixed=0.0 * one, flash=one, early=0.0 * one, loops=0.0 * one,
+        channels_last=one, mixed=0.0 * one, flash=one, early=0.0 * one, expert_kernels=0.0 * one,
         activation_bytes=2.0 * one, weight_bytes=2.0 * one, plain_weight_bytes=2.0 * one,
         weight_s=0.0 * one, slowdown=one, cache_bytes=2.0 * one, scale=unscaled(1),
     )  # fmt: skip
