@@ -1,7 +1,7 @@
 """Distil the measured kernel tables of aiconfigurator-core into data/kernels.json.
 
     pip download --no-deps aiconfigurator-core && unzip aiconfigurator_core-*.whl -d package
-    python tools/distil package
+    python tools/distil package [KIND ...]
 
 Needs the extra `calibrate`. Prints the error of every fit.
 """
@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fitting import error, fit
-from problems import LIMITS, Sample
+from fitting import Limits, error, fit
+from problems import INPUT_LIMITS, LIMITS, Sample
 from samples import samples
 from tables import ALLOWED, PACKAGE, age, sources, version_of
 
@@ -28,12 +29,10 @@ _METHOD = (
 )
 
 
-def distil(folder: Path) -> dict[str, Any]:
-    """Every curve that the tables of an unpacked package carry."""
-    curves: dict[str, list[dict[str, Any]]] = {}
-    for kind in list(LIMITS):
-        curves[kind] = [_row(family, sample) for family, sample in samples(folder, kind)]
-        curves[kind].sort(key=lambda row: (row["family"] == "*", row["family"], row["column"]))
+def distil(folder: Path, kinds: Sequence[str]) -> dict[str, Any]:
+    """The table: these kinds of curves anew, the others as they stand."""
+    curves = json.loads(TARGET.read_text(encoding="utf-8"))["curves"] if TARGET.exists() else {}
+    curves |= {kind: _rows(folder, kind) for kind in kinds}
     package = {
         "name": PACKAGE,
         "version": version_of(folder),
@@ -47,9 +46,25 @@ def distil(folder: Path) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _row(family: str, sample: Sample) -> dict[str, Any]:
+def _rows(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """16 bits first: what its kernels do without a quantised input holds for the narrower formats."""
+    rows: list[dict[str, Any]] = []
+    plain: dict[str, dict[str, float]] = {}
+    for family, sample in samples(folder, kind):
+        limits, fixed = dict(LIMITS[kind]), {}
+        if kind == "matmul" and sample.column == "16bit":
+            fixed = dict.fromkeys(INPUT_LIMITS, 0.0)
+        elif kind == "matmul":
+            fixed = {name: plain[family][name] for name in ("n0", "floor_s")}
+            limits = {name: limit for name, limit in limits.items() if name not in fixed} | INPUT_LIMITS
+        rows.append(_row(family, sample, limits, fixed))
+        plain.setdefault(family, rows[-1]["values"])
+    return sorted(rows, key=lambda row: (row["family"] == "*", row["family"], row["column"]))
+
+
+def _row(family: str, sample: Sample, limits: Limits, fixed: dict[str, float]) -> dict[str, Any]:
     measured = sample.measured()
-    values = fit(LIMITS[sample.kind], sample.predict, measured)
+    values = fit(limits, sample.predict, measured, fixed)
     predicted = sample.predict(values)
     engine = np.asarray(sample.rows.engine.astype(str))
     ratios = {
@@ -93,4 +108,4 @@ def write(table: dict[str, Any], path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(distil(Path(sys.argv[1])), TARGET)
+    write(distil(Path(sys.argv[1]), sys.argv[2:] or list(LIMITS)), TARGET)

@@ -15,21 +15,29 @@ Limits = Mapping[str, tuple[float, float, float]]
 OUTLIER = 0.1
 # Less than this share of its start is a constant that the fit does without.
 NOTHING = 1e-6
+TRIALS = 60
 
 
 def fit(
-    limits: Limits, predict: Callable[[Mapping[str, float]], Floats], measured: Floats
+    limits: Limits,
+    predict: Callable[[Mapping[str, float]], Floats],
+    measured: Floats,
+    fixed: Mapping[str, float],
 ) -> dict[str, float]:
-    """Constants (start, low, high by name) for which `predict` comes closest to `measured`."""
+    """Constants (start, low, high by name) for which `predict` comes closest to `measured`, beside the
+    `fixed` ones."""
     names = list(limits)
     units = np.array([start or high for start, _, high in limits.values()])
     start, low, high = (np.array(column) / units for column in zip(*limits.values(), strict=True))
 
     def residuals(scaled: Floats) -> Floats:
-        return np.log(predict(dict(zip(names, scaled * units, strict=True)))) - np.log(measured)
+        constants = {**dict(zip(names, scaled * units, strict=True)), **fixed}
+        return np.log(predict(constants)) - np.log(measured)
 
-    found: Any = least_squares(residuals, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER)
-    return {
+    found: Any = least_squares(
+        residuals, start, bounds=(low, high), loss="soft_l1", f_scale=OUTLIER, max_nfev=TRIALS
+    )
+    return {**fixed} | {
         name: _rounded(value)
         for name, value in zip(names, np.where(found.x < NOTHING, 0.0, found.x * units), strict=True)
     }

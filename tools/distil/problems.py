@@ -16,12 +16,12 @@ Predict = Callable[[Any], Floats]
 
 CLASS_OF = {
     "bfloat16": "16bit", "fp8": "8bit", "fp8_block": "8bit", "sq": "8bit", "nvfp4": "4bit",
-    "int8_wo": "weight_only", "int4_wo": "weight_only", "w4a16_mxfp4": "weight_only",
+    "int4_wo": "weight_only", "w4a16_mxfp4": "weight_only",
 }  # fmt: skip
 # Bytes of one weight with its scales: blocks of 16 (nvfp4) and 32 values share one.
 WEIGHT_BYTES = {
-    "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "sq": 1.0, "nvfp4": 0.5625, "int8_wo": 1.0,
-    "int4_wo": 0.53, "w4a16_mxfp4": 0.53,
+    "bfloat16": 2.0, "fp8": 1.0, "fp8_block": 1.0, "sq": 1.0, "nvfp4": 0.5625, "int4_wo": 0.53,
+    "w4a16_mxfp4": 0.53,
 }  # fmt: skip
 # DeepSeek's latent attention, the only one measured.
 LATENT, LATENT_HEAD, LATENT_VALUE, LATENT_COMPRESSED = 576.0, 192.0, 128.0, 512.0
@@ -50,6 +50,8 @@ LIMITS: dict[str, dict[str, tuple[float, float, float]]] = {
         "ramp_bytes": (4e6, 1e4, 6e7),
     },
 }  # fmt: skip
+# 16 bits have none of it; of narrow formats: what the table's kernels spend on their input apart from the product.
+INPUT_LIMITS = {"input_bytes": (3.0, 0.0, 40.0), "input_floor_s": (3e-6, 0.0, 3e-5)}
 LIMITS["latent_prefill"], LIMITS["latent_decode"] = LIMITS["prefill"], LIMITS["decode"]
 
 
@@ -78,7 +80,9 @@ class Sample:
 def _matmul(sample: Sample, curve: Any) -> Floats:
     m, n, k = (sample.floats(name) for name in "mnk")
     moved = n * k * sample.floats("weight_bytes") + (m * k + m * n) * 2.0
-    return kernels.matmul_seconds(curve, m, n, k, sample.floats("flop_s"), moved, sample.floats("bandwidth"))
+    bandwidth = sample.floats("bandwidth")
+    product = kernels.matmul_seconds(curve, m, n, k, sample.floats("flop_s"), moved, bandwidth)
+    return product + kernels.input_seconds(curve, m, k, bandwidth)
 
 
 def _experts(sample: Sample, curve: Any) -> Floats:

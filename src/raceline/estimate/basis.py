@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from raceline.catalog.types import Accelerator
+from raceline.estimate import kernels
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Device, peak_flops, usable_bytes
 from raceline.estimate.result import Fact
@@ -32,11 +34,18 @@ def basis(device: Device, number_format: str, efficiency: Efficiency) -> tuple[F
         facts.append(Fact("link_inside_node", device.intra_gbs, "gbs", source))
     facts.append(Fact("link_between_nodes", device.inter_gbs, "gbs", source))
     kind = _CLASS.get(number_format, "16bit")
-    curve = efficiency.matmul(accelerator.architecture or "", kind)
-    about = efficiency.source_of(accelerator.architecture or "", kind)
-    facts += [
+    facts += _matmul_facts(accelerator, kind, efficiency)
+    facts += [Fact(name, efficiency.scalars[name], "", efficiency.scalar_sources[name]) for name in CONSTANTS]
+    return tuple(facts)
+
+
+def _matmul_facts(accelerator: Accelerator, kind: str, efficiency: Efficiency) -> list[Fact]:
+    architecture = accelerator.architecture or ""
+    known, table = efficiency.matmul(architecture, kind), kernels.load()
+    row = table.values("matmul", kernels.families(accelerator), kind)
+    curve = known or (row["compute"], row["m0"], row["n0"], row["k0"])
+    about = efficiency.source_of(architecture, kind) or table.package["url"]
+    return [
         Fact(f"matmul_{name}", value, "", about)
         for name, value in zip(("a", "m0", "n0", "k0"), curve, strict=True)
     ]
-    facts += [Fact(name, efficiency.scalars[name], "", efficiency.scalar_sources[name]) for name in CONSTANTS]
-    return tuple(facts)

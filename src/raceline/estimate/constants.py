@@ -20,12 +20,12 @@ NUMBER_CLASSES = ("32bit", "16bit", "8bit", "4bit")
 class Efficiency:
     """What `data/efficiency.json` holds; factors multiply ideal times unless the name has a unit.
 
-    `matmul_rows` maps (architecture, number class) to (a, m0, n0, k0), `attention_rows` an
-    architecture to its slowdown, `usable_rows` (tier, memory type) to a fraction; ``*`` is any.
+    `matmul_rows` maps (architecture, number class) to (a, m0, n0, k0) where no
+    kernels were measured (``data/kernels.json`` has the others), `usable_rows` (tier, memory type) to a
+    fraction; ``*`` is any.
     """
 
     matmul_rows: dict[tuple[str, str], tuple[float, float, float, float]]
-    attention_rows: dict[str, float]
     early_rows: dict[str, float]
     usable_rows: dict[tuple[str, str], float]
     stream_rows: dict[tuple[str, str], float]
@@ -44,18 +44,13 @@ class Efficiency:
         except KeyError:
             raise AttributeError(name) from None
 
-    def matmul(self, architecture: str, number_class: str) -> tuple[float, float, float, float]:
-        """The matmul curve of an architecture, or that of any where none is known."""
-        return self.matmul_rows.get((architecture, number_class)) or self.matmul_rows["*", number_class]
+    def matmul(self, architecture: str, number_class: str) -> tuple[float, float, float, float] | None:
+        """The matmul curve of an architecture whose kernels were not measured; None for the others."""
+        return self.matmul_rows.get((architecture, number_class))
 
-    def source_of(self, architecture: str, number_class: str) -> str:
-        """Where the matmul curve of an architecture comes from."""
-        at = (architecture, number_class)
-        return self.matmul_sources.get(at) or self.matmul_sources["*", number_class]
-
-    def attention(self, architecture: str) -> float:
-        """Time over FLOPs / peak of a fused attention kernel."""
-        return self.attention_rows.get(architecture, self.attention_rows["*"])
+    def source_of(self, architecture: str, number_class: str) -> str | None:
+        """Where that curve comes from."""
+        return self.matmul_sources.get((architecture, number_class))
 
     def early_attention(self, architecture: str) -> float:
         """Time of a kernel that was written for an older architecture, over a fused kernel's."""
@@ -125,7 +120,6 @@ def parse(data: dict[str, Any]) -> Efficiency:
     """Constants from the mapping that the data file holds."""
     return Efficiency(
         matmul_rows={(row[0], row[1]): tuple(row[2:6]) for row in data["matmul"]["rows"]},
-        attention_rows={row[0]: row[1] for row in data["attention"]["rows"]},
         early_rows={row[0]: row[1] for row in data["early_attention"]["rows"]},
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
         power_rows={row[0]: row[1] for row in data["power"]["rows"]},

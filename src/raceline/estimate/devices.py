@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raceline.catalog.types import Accelerator
-from raceline.estimate.constants import NUMBER_CLASSES, Efficiency
+from raceline.estimate import kernels
+from raceline.estimate.constants import Efficiency
 from raceline.estimate.kernels import families
 
 Floats = NDArray[np.float64]
@@ -19,6 +20,10 @@ GIB = 2.0**30
 FORMATS = ("fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8")
 _CLASS_OF = {"fp32": "32bit", "tf32": "32bit", "fp16": "16bit", "bf16": "16bit", "fp8": "8bit",
              "int8": "8bit", "fp4": "4bit"}  # fmt: skip
+# The column of a format in the kernels' curves.
+CLASS_COLUMN = np.array([kernels.CLASSES.index(_CLASS_OF[name]) for name in FORMATS])
+# Attention runs at 16 bits where weights and matmuls have fewer: its caches are widened as they are read.
+_ATTENTION_FORMATS = {"fp8": ("bf16", "fp16"), "fp4": ("bf16", "fp16"), "int8": ("bf16", "fp16")}
 _RATE_FIELD = {
     "fp32": "fp32_tflops", "tf32": "tf32_tflops", "fp16": "fp16_dense_tflops", "bf16": "bf16_dense_tflops",
     "fp8": "fp8_dense_tflops", "fp4": "fp4_dense_tflops", "int8": "int8_dense_tops",
@@ -46,7 +51,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """Arrays over D devices; `peak_flops` and the matmul curve over D x FORMATS (0: not native);
+    """Arrays over D devices; `peak_flops` and `attention_flops` over D x FORMATS (0: not native);
+    `link_scale`: what a link whose collectives were not measured reaches over the curve of any;
     `throttled`: peak over what the power limit lets matrix units sustain, where that is less."""
 
     items: tuple[Device, ...]
@@ -56,16 +62,13 @@ class Devices:
     peak_flops: Floats
     throttled: Floats
     is_cpu: NDArray[np.bool_]
-    matmul_a: Floats
-    matmul_m0: Floats
-    matmul_n0: Floats
-    matmul_k0: Floats
-    attention: Floats
+    attention_flops: Floats
+    kernels: kernels.Kernels
     early_attention: Floats
     per_node: Floats
     intra_bytes_s: Floats
     pair_bytes_s: Floats
-    intra_fraction: Floats
+    link_scale: Floats
     inter_bytes_s: Floats
     pcie_bytes_s: Floats
     power_w: Floats
@@ -80,8 +83,8 @@ class Devices:
 
 def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
     """Arrays of these devices. PCIe without peer access costs an extra copy through the host."""
-    curves = np.array([[_curve(device, name, efficiency) for name in FORMATS] for device in devices])
-    has_link = np.array([device.intra_gbs > 0 for device in devices])
+    has_link = [device.intra_gbs > 0 for device in devices]
+    curves = kernels.arrange([device.accelerator for device in devices], has_link)
     pcie = np.array([device.pcie_gbs for device in devices]) * 1e9
     peer = np.array([1.0 if device.has_peer_access else 0.5 for device in devices])
     intra = np.where(has_link, np.array([device.intra_gbs for device in devices]) * 1e9, pcie * peer)
@@ -93,6 +96,8 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
     stream = [
         efficiency.stream(device.accelerator.tier, device.accelerator.memory_type) for device in devices
     ]
+    _estimate_unmeasured(curves, devices, efficiency)
+    _hold_back(curves.matmul, held_back)
     return Devices(
         items=tuple(devices),
         memory_bytes=np.array([usable_bytes(device, efficiency) for device in devices]),
@@ -101,20 +106,17 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
         peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
         is_cpu=np.array([device.accelerator.kind == "cpu" for device in devices]),
         throttled=held_back,
-        matmul_a=np.maximum(curves[:, :, 0], held_back),
-        matmul_m0=curves[:, :, 1],
-        matmul_n0=curves[:, :, 2],
-        matmul_k0=curves[:, :, 3],
-        attention=np.array(
-            [efficiency.attention(device.accelerator.architecture or "") for device in devices]
+        attention_flops=np.array(
+            [[_attention_flops(device, name) for name in FORMATS] for device in devices]
         ),
+        kernels=curves,
         early_attention=np.array(
             [efficiency.early_attention(device.accelerator.architecture or "") for device in devices]
         ),
         per_node=np.array([float(device.per_node) for device in devices]),
         intra_bytes_s=intra,
         pair_bytes_s=np.where(pair > 0, pair, intra),
-        intra_fraction=np.array([_fraction(device, efficiency) for device in devices]),
+        link_scale=np.array([_link_scale(device) for device in devices]),
         inter_bytes_s=np.array([device.inter_gbs for device in devices]) * 1e9,
         pcie_bytes_s=pcie,
         power_w=np.array([float(device.accelerator.tdp_w or np.nan) for device in devices]),
@@ -157,12 +159,44 @@ def usable_bytes(device: Device, efficiency: Efficiency) -> float:
     return label * GIB * efficiency.usable(device.accelerator.tier, device.accelerator.memory_type)
 
 
-def _curve(device: Device, number_format: str, efficiency: Efficiency) -> tuple[float, float, float, float]:
-    assert _CLASS_OF[number_format] in NUMBER_CLASSES
-    return efficiency.matmul(device.accelerator.architecture or "", _CLASS_OF[number_format])
+def _attention_flops(device: Device, number_format: str) -> float:
+    """Peak of the format that attention runs in."""
+    for name in _ATTENTION_FORMATS.get(number_format, ()):
+        if rate := peak_flops(device, name):
+            return rate
+    return peak_flops(device, number_format)
 
 
-def _fraction(device: Device, efficiency: Efficiency) -> float:
-    if device.intra_fraction is not None:
-        return device.intra_fraction
-    return efficiency.collective_node
+def _estimate_unmeasured(curves: kernels.Kernels, devices: Sequence[Device], efficiency: Efficiency) -> None:
+    """Where no kernels were measured, set the constants of compute that are known otherwise, and the share
+    of the bandwidth that such a memory gives."""
+    curve, table = curves.matmul, kernels.load()
+    for row, device in enumerate(devices):
+        accelerator = device.accelerator
+        if not table.has("matmul", families(accelerator), "16bit") or accelerator.tier != "datacenter":
+            share = efficiency.stream(accelerator.tier, accelerator.memory_type)
+            curve.memory[row], curves.decode.memory[row] = share, share
+        for column, number_class in enumerate(kernels.CLASSES):
+            known = efficiency.matmul(accelerator.architecture or "", number_class)
+            if known is not None:
+                for array, value in zip((curve.compute, curve.m0, curve.n0, curve.k0), known, strict=True):
+                    array[row, column] = value
+
+
+def _hold_back(curve: kernels.MatmulCurve, held_back: Floats) -> None:
+    """A power limit holds products back as far as it does, whatever the kernels could reach."""
+    for name in ("tf32", "bf16", "fp8", "fp4"):
+        column = kernels.CLASSES.index(_CLASS_OF[name])
+        limit = held_back[:, FORMATS.index(name)]
+        curve.compute[:, column] = np.maximum(curve.compute[:, column], limit)
+
+
+def _link_scale(device: Device) -> float:
+    """1 where the family's collectives were measured or nothing is known of its link; else the link's
+    own part of its rate over that of the curve of any."""
+    if device.intra_fraction is None or device.intra_gbs <= 0:
+        return 1.0
+    table = kernels.load()
+    if table.has("collective", kernels.families(device.accelerator), "all_reduce"):
+        return 1.0
+    return device.intra_fraction / table.values("collective", (), "all_reduce")["rate8"]

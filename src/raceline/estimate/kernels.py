@@ -32,8 +32,6 @@ COLLECTIVES = ("all_reduce", "engine_all_reduce", "all_gather", "reduce_scatter"
 SMALL_SIDE = 64.0
 TILE_ROWS = 128.0
 ANY, PCIE = "*", "PCIe"
-# Formats without tables of their own: tf32 and fp32 kernels are built as those for 16 bits.
-_STANDS_IN = {"32bit": "16bit"}
 # The largest group inside one node that was measured.
 MEASURED_GROUP = 8.0
 
@@ -42,7 +40,9 @@ MEASURED_GROUP = 8.0
 class MatmulCurve:
     """A matrix product of M x K and K x N. `compute`: time over 2MNK / peak with all sides long;
     `m0`, `n0`, `k0`: what short sides add; `memory`: the share of the bandwidth that weights and
-    activations get, `narrow`: what a short N takes of it; `floor_s`: start to end without work."""
+    activations get, `narrow`: what a short N takes of it; `floor_s`: start to end without work;
+    `input_bytes` an element of M x K and `input_floor_s`: what bringing the input to a narrow format
+    takes where no kernel before it does that."""
 
     compute: Floats
     m0: Floats
@@ -51,6 +51,8 @@ class MatmulCurve:
     memory: Floats
     narrow: Floats
     floor_s: Floats
+    input_bytes: Floats
+    input_floor_s: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,21 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
     def values(self, kind: str, families: Sequence[str], column: str) -> dict[str, float]:
         """The constants of the first of these families that has them; ``*`` stands last."""
-        wanted = _STANDS_IN.get(column, column)
+        wanted = _stand_in(kind, column)
         rows = {row.family: row.values for row in self.curves[kind] if row.column == wanted}
         return next(rows[family] for family in (*families, ANY) if family in rows)
+
+    def has(self, kind: str, families: Sequence[str], column: str) -> bool:
+        """Whether one of these families was measured itself."""
+        return any(row.family in families for row in self.curves[kind] if row.column == column)
+
+
+def _stand_in(kind: str, column: str) -> str:
+    """The column that holds for one without tables: fp32 and tf32 kernels are built as those for 16
+    bits, and products that widen their weights multiply at 16 bits."""
+    if column == "32bit" or (kind, column) == ("matmul", "weight_only"):
+        return "16bit"
+    return column
 
 
 @cache
@@ -207,6 +221,11 @@ def take(curve: Curve, at: Any) -> Curve:
     return type(curve)(**picked)
 
 
+def row_of(curve: Curve, at: Any) -> Curve:
+    """The constants at an index."""
+    return type(curve)(**{item.name: getattr(curve, item.name)[at] for item in fields(curve)})
+
+
 def curve_of(kind: str, values: Mapping[str, float]) -> Any:
     """A curve of one row's constants, as the fit and the tests use it."""
     curve = _CURVES[kind]
@@ -236,6 +255,11 @@ def matmul_seconds(
 ) -> Floats:
     """Seconds of one product, launch included."""
     return together(*matmul_bounds(curve, m, n, k, flop_s, moved, bandwidth)) + curve.floor_s
+
+
+def input_seconds(curve: MatmulCurve, m: Floats, k: Floats, bandwidth: Floats) -> Floats:
+    """Seconds to bring an input of M x K to a narrow format in a pass of its own."""
+    return m * k * curve.input_bytes / bandwidth + curve.input_floor_s
 
 
 def experts_hit(curve: ExpertCurve, experts: Floats, visits: Floats) -> Floats:

@@ -7,14 +7,13 @@ it has its answer, all start together, and each asks some ten times.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from functools import lru_cache
 
 import numpy as np
 
 from raceline.estimate import kernels
 from raceline.estimate.calibration import COLLECTIVE, HOST
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.devices import Device, Devices
+from raceline.estimate.devices import Devices
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.op_time import Ints, Shapes, ShapeTimes, time_ops
 from raceline.estimate.serving import Serving, ServingMemory, pass_shapes
@@ -239,7 +238,12 @@ def _pass_time(
     kernels = times.launches_forward.sum(axis=1)
     extra = serving.widens * (serving.output_len > 0) * efficiency.widening_kernel * table.matmul.count.sum()
     eager = serving.narrow_kernels * (table.matmul.count @ (table.matmul["quantisable"] > 0))
-    gaps = (kernels + extra) * efficiency.kernel_s * serving.scale[:, HOST]
+    # the curves of matmuls and attention have theirs in them
+    gaps = (
+        (table.traffic.count.sum() + table.convolution.count.sum() + extra)
+        * efficiency.kernel_s
+        * serving.scale[:, HOST]
+    )
     host = np.maximum((kernels + eager) * launch * host_scale - compute - memory, gaps)
     host += (fixed + batch) * host_scale * (serving.output_len > 0)
     flops = times.flops_forward.sum(axis=1) / serving.pp
@@ -277,18 +281,10 @@ def _exchange(table: ModelTable, serving: Serving, shapes: Shapes, devices: Devi
     return total + np.where(is_shared, 2.0 * routed * exchange, 0.0)
 
 
-@lru_cache(maxsize=64)
-def _curves(items: tuple[Device, ...]) -> kernels.Kernels:
-    return kernels.arrange([item.accelerator for item in items], [item.intra_gbs > 0 for item in items])
-
-
 def _collective(devices: Devices, device: Ints, name: str, payload: Floats, size: Floats) -> Floats:
     """Seconds of one collective; beyond a node, what crosses the network takes its time."""
     column = kernels.COLLECTIVES.index(name)
-    every = _curves(devices.items).collective
-    curve = kernels.CollectiveCurve(
-        **{item.name: getattr(every, item.name)[device, column] for item in fields(every)}
-    )
+    curve = kernels.row_of(devices.kernels.collective, (device, column))
     links = devices.intra_bytes_s[device] * devices.torus_share[device]
     inside = kernels.collective_seconds(curve, name, payload, size, links)
     inside = inside + np.where(size > 1, devices.torus_start_s[device], 0.0)

@@ -7,7 +7,9 @@ that training doesn't touch, run forward only, whole on every device).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,9 +150,9 @@ class _Builder:
                 self._add_parameters(op, group, float(block.repeat * op.count), trains)
             return
         needed: set[str] = set()
-        for op in block.ops:
+        for op, wider in zip(block.ops, _wider(block.ops), strict=True):
             weight = trains and (self.method in ("pretrain", "full") or self._is_target(op))
-            self._add_op(op, block, group, trains, weight)
+            self._add_op(op, block, group, trains, weight, wider)
             if trains:
                 needed.update(op.keeps)
                 if weight or self._keeps_quantised_input(op):
@@ -169,11 +171,11 @@ class _Builder:
         https://github.com/bitsandbytes-foundation/bitsandbytes (autograd functions)."""
         return self.method == "qlora" and isinstance(op, Matmul) and op.quantisable
 
-    def _add_op(self, op: AnyOp, block: Block, group: int, trains: bool, weight: bool) -> None:
+    def _add_op(self, op: AnyOp, block: Block, group: int, trains: bool, weight: bool, wider: float) -> None:
         repeats = float(block.repeat * op.count)
         self._add_parameters(op, group, repeats, trains)
         if isinstance(op, Matmul):
-            self._add_matmul(op, group, repeats, trains, weight)
+            self._add_matmul(op, group, repeats, trains, weight, wider)
         elif isinstance(op, Convolution):
             self._add_convolution(op, group, repeats, trains)
         elif isinstance(op, Attention):
@@ -181,14 +183,17 @@ class _Builder:
         else:
             self._add_traffic(op, group, repeats, trains)
 
-    def _add_matmul(self, op: Matmul, group: int, repeats: float, trains: bool, weight: bool) -> None:
+    def _add_matmul(
+        self, op: Matmul, group: int, repeats: float, trains: bool, weight: bool, wider: float
+    ) -> None:
         full = self.method in ("pretrain", "full")
         adapters = float(self.rank) if weight and not full else 0.0
         self.adapters[group] += adapters * (op.k + op.n) * op.experts * repeats
         self.rows["matmul"].append(
             (group, _extent(op.rows), repeats, float(op.k), float(op.n), float(op.split == "column"),
              float(op.split == "row"), float(op.experts), float(op.experts_per_token), float(trains),
-             float(trains and full), float(op.k) * op.n, float(op.quantisable), adapters)
+             float(trains and full), float(op.k) * op.n, float(op.quantisable), adapters,
+             wider)
         )  # fmt: skip
 
     def _add_convolution(self, op: Convolution, group: int, repeats: float, trains: bool) -> None:
@@ -246,7 +251,7 @@ class _Builder:
             matmul=_columns(
                 self.rows["matmul"],
                 ("k", "n", "column", "row", "experts", "experts_per_token", "backward", "weight_gradient",
-                 "weights", "quantisable", "adapter_rank"),
+                 "weights", "quantisable", "adapter_rank", "wider"),
             ),
             convolution=_columns(
                 self.rows["convolution"],
@@ -343,6 +348,23 @@ def _plane(op: AnyOp) -> float:
     if isinstance(op, Norm):
         return float(BATCH_NORM if op.style == "batch" else PLANE_NORM)
     return float(PLANE)
+
+
+def _wider(ops: Sequence[AnyOp]) -> list[float]:
+    """How much wider each op is where neighbours over the same input run as one product, as engines
+    join query, key and value, and gate and up."""
+    runs = [list(run) for _, run in groupby(ops, key=_shared_input)]
+    return [
+        sum(other.n for other in run if isinstance(other, Matmul)) / op.n if isinstance(op, Matmul) else 1.0
+        for run in runs
+        for op in run
+    ]
+
+
+def _shared_input(op: AnyOp) -> tuple[object, ...]:
+    if isinstance(op, Matmul) and op.split == "column":
+        return op.rows, op.k, op.experts, op.quantisable, op.count
+    return (id(op),)
 
 
 def _boundary(body: list[Block]) -> Floats:

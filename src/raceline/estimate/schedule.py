@@ -220,11 +220,13 @@ def _layout_times(
         gradients=_gradients(table, layouts, devices, efficiency),
         update=update,
         offload=offload,
-        tp_seconds_per_byte=tensor.all_reduce(ones) - tensor.all_reduce(0.0 * ones),
-        tp_latency=tensor.all_reduce(0.0 * ones) * 2.0 * table.layers,
-        ep_seconds_per_byte=experts.all_to_all(ones) - experts.all_to_all(0.0 * ones),
+        tp_seconds_per_byte=tensor.seconds_per_byte("all_reduce"),
+        tp_latency=tensor.start_s("all_reduce") * 2.0 * table.layers,
+        ep_seconds_per_byte=experts.seconds_per_byte("all_to_all"),
         cp_seconds_per_byte=np.where(layouts.cp > 1, (layouts.cp - 1.0) / ring.bytes_s, 0.0),
-        stage_latency=np.where(layouts.pp > 1, 2.0 * stages.latency_s * layouts.virtual_stages, 0.0),
+        stage_latency=np.where(
+            layouts.pp > 1, 2.0 * stages.start_s("all_gather") * layouts.virtual_stages, 0.0
+        ),
         bubble_depth=depth / layouts.virtual_stages,
     )
 
@@ -255,8 +257,8 @@ def _sharding(table: ModelTable, layouts: Layouts, devices: Devices, efficiency:
     gathered = trained * layouts.compute_bytes + (held - trained) * frozen_width
     ranks = group(devices, layouts.device, layouts.zero_group, layouts.tp, efficiency)
     width = np.minimum(layouts.gradient_bytes, layouts.compute_bytes)
-    moved = 2.0 * ranks.all_gather(gathered) + ranks.all_gather(trained * width)
-    latency = table.layers * layer_share(table, layouts) * 3.0 * ranks.latency_s
+    moved = 2.0 * ranks.all_gather(gathered) + ranks.reduce_scatter(trained * width)
+    latency = table.layers * layer_share(table, layouts) * 3.0 * ranks.start_s("all_gather")
     is_sharded = (layouts.zero_stage >= 3) & (layouts.zero_group > 1)
     own = np.where(is_sharded, gathered / layouts.zero_group, gathered)
     away = np.where(layouts.offload >= 2, 2.0 * own, 0.0)
