@@ -100,16 +100,13 @@ def choose(
     if not is_training:
         number_format = multiplied_in(setup.weight_precision or model.weight_format, number_format, device)
     stored = bytes_per_element(setup.weight_precision or model.weight_format or precision)
-    layout: dict[str, Any] = _layout(
-        scenario, model, picker, is_training, parameters * stored / 2**30, device
-    )
+    layout = _layout(scenario, model, picker, is_training, parameters * stored / 2**30, device)
     if is_training:
         _check_batch(setup, layout)
         if setup.weight_precision and method in ("pretrain", "full"):
             raise InputError("estimate.weights_are_trained", field="setup.weight_precision", method=method)
     lengths = _lengths(workload, model, picker, is_training)
-    habits = convention(runtime)
-    kernels = _kernels(setup, runtime, layout, picker, is_training)
+    habits, kernels = convention(runtime), _kernels(setup, runtime, layout, picker, is_training)
     zero = _zero(scenario, layout, runtime, picker) if is_training else 0
     return Choice(
         scenario=scenario,
@@ -128,9 +125,7 @@ def choose(
         zero_stage=zero,
         zero_group=_zero_group(setup, layout, zero),
         **lengths,
-        concurrency=1
-        if is_training
-        else picker.note("concurrency", workload.concurrency, _concurrency(setup)),
+        concurrency=_at_once(workload, setup, picker),
         micro_batches=_micro_batches(setup, layout, is_training, model.unit),
         recomputes=(setup.recompute,) if setup.recompute else ("none", "selective", "full"),
         global_batch=setup.global_batch,
@@ -143,9 +138,12 @@ def choose(
         lora_targets=_targets(setup),
         chosen=picker.chosen,
         notes=notes,
-        scale=UNSCALED,
-        keys=NO_KEYS,
     )
+
+
+def _at_once(workload: Workload, setup: Setup, picker: _Picker) -> int:
+    given = workload.concurrency
+    return 1 if workload.task == "train" else picker.note("concurrency", given, _concurrency(setup))
 
 
 def _kernels(
@@ -320,7 +318,7 @@ def _decoding(setup: Setup, count: int) -> tuple[Setup, int]:
 
 def _layout(
     scenario: Scenario, model: Model, picker: _Picker, is_training: bool, weight_gib: float, device: Device
-) -> dict[str, int]:
+) -> dict[str, Any]:
     setup, count = _decoding(scenario.setup, scenario.hardware.count)
     pp, cp, ep = setup.pp or 1, setup.cp or 1, setup.ep or 1
     tp = setup.tp or (
@@ -383,7 +381,7 @@ def _check_batch(setup: Setup, layout: dict[str, int]) -> None:
         )  # fmt: skip
 
 
-def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: bool) -> dict[str, int]:
+def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: bool) -> dict[str, Any]:
     longest = model.max_seq_len or DEFAULT_SEQ_LEN
     uses_tokens = model.unit != "image" and any(
         op.rows.per_token for block in model.blocks for op in block.ops

@@ -128,6 +128,34 @@ def plan_serving(request: PlanRequest, catalogue: Catalogue, efficiency: Efficie
     )
 
 
+def _allowed(
+    request: PlanRequest,
+    wish: Wish,
+    devices: Devices,
+    table: ModelTable,
+    weights: list[str],
+    formats: list[str],
+) -> tuple[NDArray[np.int64], ...]:
+    """Device, tensor parallelism, weights, concurrency and precision of each combination that can be."""
+    axes = np.meshgrid(
+        np.arange(len(devices)),
+        np.array(TENSOR),
+        np.arange(len(weights)),
+        np.array(CONCURRENCY),
+        indexing="ij",
+    )
+    device, tp, weight, concurrency = (axis.ravel() for axis in axes)
+    precision = _precision_of(devices, weights, formats)[device, weight]
+    most = max(CONCURRENCY) if wish.users is None else 2 ** math.ceil(math.log2(max(wish.users, 1)))
+    heads = table.attention["heads"]
+    widest = int(heads.max()) if len(heads) else 1
+    is_allowed = (precision >= 0) & (tp <= devices.per_node[device]) & (concurrency <= most)
+    is_allowed &= (tp == 1) | (widest % tp == 0)
+    if request.on_count:
+        is_allowed &= tp <= request.on_count
+    return tuple(values[is_allowed] for values in (device, tp, weight, concurrency, precision))
+
+
 def _space(
     request: PlanRequest, wish: Wish, devices: Devices, table: ModelTable, efficiency: Efficiency
 ) -> tuple[Serving, list[str]]:
@@ -137,27 +165,9 @@ def _space(
     weights = [request.weight_precision] if request.weight_precision else list(usual)
     if request.model.weight_format and not request.weight_precision:
         weights = [request.model.weight_format]
-    axes = np.meshgrid(
-        np.arange(len(devices)),
-        np.array(TENSOR),
-        np.arange(len(weights)),
-        np.array(CONCURRENCY),
-        indexing="ij",
-    )
-    device, tp, weight, concurrency = (axis.ravel() for axis in axes)
     formats = [_number_format(name) for name in weights]
-    precision = _precision_of(devices, weights, formats)[device, weight]
+    device, tp, weight, concurrency, precision = _allowed(request, wish, devices, table, weights, formats)
     formats = [multiplied_in(*pair, devices.items[0]) for pair in zip(weights, formats, strict=True)]
-    most = max(CONCURRENCY) if wish.users is None else 2 ** math.ceil(math.log2(max(wish.users, 1)))
-    heads = table.attention["heads"]
-    widest = int(heads.max()) if len(heads) else 1
-    is_allowed = (precision >= 0) & (tp <= devices.per_node[device]) & (concurrency <= most)
-    is_allowed &= (tp == 1) | (widest % tp == 0)
-    if request.on_count:
-        is_allowed &= tp <= request.on_count
-    device, tp, weight, concurrency, precision = (
-        values[is_allowed] for values in (device, tp, weight, concurrency, precision)
-    )
     kind = devices.items[0].accelerator.kind
     runtime = request.runtime or usual_engine(request.model, kind)
     habits, ones = engine(runtime), np.ones(len(device))

@@ -21,10 +21,10 @@ COLUMNS = frozenset(
     {"id", "family", "case", "accelerator", "environment", "step_time_s", "peak_allocated_gib", "args"}
 )
 TABLE = "megatron_ci"
-SOURCE = "Megatron-LM functional tests"
+SOURCE = "megatron-lm-functional-tests"
 SOURCE_URL = "https://github.com/NVIDIA/Megatron-LM/tree/main/tests/functional_tests/test_cases"
 YEAR = 2026
-NOTE = "memory of the last pipeline rank"
+NOTE = "last_pipeline_rank"
 # What the name of a runner says of its machine: a part of the name, and the device in the catalogue.
 RUNNERS = (("gb200", "gb200"), ("h100", "h100-sxm"), ("a100", "a100-sxm-80gb"))
 RUNNER_UNNAMED = "a100-sxm-80gb"

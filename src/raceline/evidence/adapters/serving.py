@@ -43,7 +43,7 @@ COLUMNS = frozenset(
     }
 )
 TABLE = "serving"
-SOURCE = "aiconfigurator silicon sample"
+SOURCE = "aiconfigurator-silicon"
 SOURCE_URL = "https://github.com/ai-dynamo/aiconfigurator"
 ENGINES = {"trtllm": "tensorrt-llm", "sglang": "sglang", "vllm": "vllm"}
 # Of a matmul's operands and of the stored weights. Int4 is weight only.

@@ -64,7 +64,7 @@ def build(sizes: Sizes, image_size: int | None = None) -> Model:
     return Model(
         name=sizes.name, family="sized", architecture=sizes.kind, blocks=(*blocks, head), unit="image",
         objective="classify", image_size=side, layers=sum(block.repeat for block in blocks),
-        notes=("known by its sizes alone: parameters, multiply-adds and activations",),
+        notes=("models.sizes_alone",),
     )  # fmt: skip
 
 
