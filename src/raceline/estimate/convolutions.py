@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raceline.estimate.calibration import CONVOLUTION
 from raceline.estimate.constants import Efficiency
@@ -77,15 +78,26 @@ def time_convolutions(
 
 
 def _dense(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Efficiency) -> Floats:
-    """Seconds a FLOP of convolutions that mix channels: few channels in a group use tiles badly."""
+    """Seconds a FLOP of convolutions that mix channels: few channels in a group use tiles badly; on vector
+    units, kernels of several taps save multiplications (Winograd, https://arxiv.org/abs/1509.09308)."""
     at = (shapes.device, shapes.precision)
     slow = efficiency.convolution * (
         1.0 + efficiency.convolution_n0 / (ops["n"] / ops["groups"] + SMALL_SIDE)
     )
     slow = slow * (1.0 + efficiency.convolution_k0 / (ops["k"] + SMALL_SIDE))
     slow = slow * np.where(ops["groups"] > 1, efficiency.grouped_convolution, 1.0)
+    is_wide = ops["k"] * ops["groups"] > ops["input_elements"]
+    slow = slow * np.where(is_wide & ~_has_units(shapes, devices)[:, None], efficiency.winograd, 1.0)
     own = np.where(devices.is_cpu[shapes.device], efficiency.cpu_convolution, devices.throttled[at])
     return np.asarray(slow * (own / devices.peak_flops[at])[:, None])
+
+
+def _has_units(shapes: Shapes, devices: Devices) -> NDArray[np.bool_]:
+    """Whether matrix units compute (U): a rate above that of the vector units."""
+    peak = devices.peak_flops
+    return np.asarray(
+        peak[shapes.device, shapes.precision] > 1.5 * peak[shapes.device, FORMATS.index("fp32")]
+    )
 
 
 def _depthwise(shapes: Shapes, devices: Devices, efficiency: Efficiency) -> Floats:
@@ -122,8 +134,7 @@ def _rearranged(
     ops: Columns, rows: Floats, is_deep: Floats, shapes: Shapes, devices: Devices, efficiency: Efficiency
 ) -> Floats:
     """Seconds to bring input and output into the order that matrix units want."""
-    peak = devices.peak_flops
-    has_units = peak[shapes.device, shapes.precision] > 1.5 * peak[shapes.device, FORMATS.index("fp32")]
+    has_units = _has_units(shapes, devices)
     rate = devices.bandwidth_bytes_s[shapes.device] * efficiency.memory
     per_element = shapes.activation_bytes * (shapes.channels_last <= 0) * has_units / rate
     return np.where(

@@ -105,7 +105,7 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
         streamed_bytes_s=bandwidth * np.array(stream),
         peak_flops=np.array([[peak_flops(device, name) for name in FORMATS] for device in devices]),
         is_cpu=np.array([device.accelerator.kind == "cpu" for device in devices]),
-        throttled=held_back,
+        throttled=np.maximum(held_back, [[label_clock(device, efficiency)] for device in devices]),
         attention_flops=np.array(
             [[_attention_flops(device, name) for name in FORMATS] for device in devices]
         ),
@@ -136,6 +136,12 @@ def peak_flops(device: Device, number_format: str) -> float:
     if rate is None and number_format == "bf16" and device.accelerator.vendor == "Apple":
         rate = device.accelerator.fp32_tflops
     return (rate or 0.0) * 1e12 * device.compute_fraction
+
+
+def label_clock(device: Device, efficiency: Efficiency) -> float:
+    """Time at the clock that a card runs at over that of its label: cards for desktops exceed the boost
+    clock that their peak is stated at."""
+    return efficiency.desktop_clock if device.accelerator.tier in ("consumer", "workstation") else 1.0
 
 
 def throttled(device: Device, number_format: str, efficiency: Efficiency) -> float:
