@@ -30,6 +30,8 @@ CLASSES = ("32bit", "16bit", "8bit", "4bit", "weight_only")
 COLLECTIVES = ("all_reduce", "engine_all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 # Below about this length of a side, kernels take narrower tiles and pad less: the curves level off.
 SMALL_SIDE = 64.0
+# The shortest side that was measured: what a shorter one costs is not known, so it costs no more.
+LEAST_SIDE = 256.0
 TILE_ROWS = 128.0
 ANY, PCIE = "*", "PCIe"
 # The largest group inside one node that was measured.
@@ -247,7 +249,7 @@ def matmul_bounds(
     """
     sides = (1.0 + curve.n0 / (n + SMALL_SIDE)) * (1.0 + curve.k0 / (k + SMALL_SIDE))
     compute = 2.0 * m * n * k / flop_s * curve.compute * (1.0 + curve.m0 / (m + SMALL_SIDE)) * sides
-    return compute, moved / (bandwidth * curve.memory) * (1.0 + curve.narrow / n)
+    return compute, moved / (bandwidth * curve.memory) * (1.0 + curve.narrow / np.maximum(n, LEAST_SIDE))
 
 
 def matmul_seconds(
@@ -281,7 +283,7 @@ def expert_bounds(
     m = visits / hit
     sides = (1.0 + curve.m0 / (m + SMALL_SIDE)) * (1.0 + curve.n0 / (n + SMALL_SIDE))
     compute = 2.0 * visits * n * k / flop_s * curve.compute * sides
-    return compute, moved / (bandwidth * curve.memory) * (1.0 + curve.narrow / n)
+    return compute, moved / (bandwidth * curve.memory) * (1.0 + curve.narrow / np.maximum(n, LEAST_SIDE))
 
 
 def gated_expert_seconds(

@@ -20,7 +20,7 @@ from raceline.estimate.serving import Serving, ServingMemory, pass_shapes
 
 # The share of requests that wait behind half of all others' prompts: in benchmarks all clients start together
 # and ask ten times (https://github.com/SemiAnalysisAI/InferenceX); some of that queue is left in later rounds.
-FIRST_ROUND = 0.2
+FIRST_ROUND = 0.15
 ROUNDS_TO_SETTLE = 12
 # The least share of a prompt's own time that a pass takes longer for it: such passes run outside of the recorded
 # graphs (read off the time of a token against concurrency in the evidence).
@@ -233,8 +233,9 @@ def _pass_time(
     communication = _exchange(table, serving, shapes, devices) * serving.scale[:, COLLECTIVE]
     launch = np.where(serving.fused > 0, efficiency.launch_s, efficiency.eager_host_s)
     fixed = np.where(serving.fused > 0, efficiency.decode_host_s, 0.0)
-    batch = efficiency.sequence_host_s * shapes.batch * np.where(serving.output_len > 0, 1.0, 0.0)
-    host_scale = serving.host_scale * devices.host[serving.device] * serving.scale[:, HOST]
+    batch = efficiency.sequence_host_s * shapes.batch
+    host_speed = devices.host[serving.device] * serving.scale[:, HOST]
+    launching = launch * np.minimum(serving.host_scale, 1.0) * host_speed
     kernels = times.launches_forward.sum(axis=1)
     extra = serving.widens * (serving.output_len > 0) * efficiency.widening_kernel * table.matmul.count.sum()
     eager = serving.narrow_kernels * (table.matmul.count @ (table.matmul["quantisable"] > 0))
@@ -244,8 +245,8 @@ def _pass_time(
         * efficiency.kernel_s
         * serving.scale[:, HOST]
     )
-    host = np.maximum((kernels + eager) * launch * host_scale - compute - memory, gaps)
-    host += (fixed + batch) * host_scale * (serving.output_len > 0)
+    host = np.maximum((kernels + eager) * launching - compute - memory, gaps)
+    host += (fixed * serving.host_scale + batch) * host_speed * (serving.output_len > 0)
     flops = times.flops_forward.sum(axis=1) / serving.pp
     return PassTime(
         compute + memory + communication + host,
