@@ -38,6 +38,8 @@ _TEXT_TYPES = {
     ),
     "speech:build": "wav2vec2 hubert wavlm audio-spectrogram-transformer",
     "transducer:build": "rnn_t",
+    "jasper:build": "jasper",
+    "fusion:build": "temporal_fusion_transformer",
     "seq2seq:build_t5": "t5 mt5 umt5",
     "seq2seq:build_bart": "bart mbart pegasus marian blenderbot m2m_100",
     "seq2seq:build_whisper": "whisper",

@@ -93,7 +93,8 @@ class Reading:
         return int(found.group(1)) if found else 0
 
     def _model_word(self) -> ModelWord:
-        name = self.record["model"].partition("@")[0]
+        whole = self.record["model"]
+        name = whole if whole in words().models else whole.partition("@")[0]
         known = words().models.get(name)
         if known is None:
             return ModelWord(name)
@@ -106,9 +107,15 @@ class Reading:
             raise Unscored("model_unknown")
         return found
 
+    @property
+    def device(self) -> str:
+        """The device's word; a board's processor where that is what ran."""
+        name = self.record["accelerator"]
+        return words().processors.get(name, name) if "(cpu)" in self.framework else name
+
     def _accelerator(self) -> Accelerator:
         try:
-            found = _resolve(self.record["accelerator"])
+            found = _resolve(self.device)
         except InputError:
             raise Unscored("device_unknown") from None
         if found.memory_bw_gbs is None or found.memory_gib is None:
@@ -174,7 +181,7 @@ class Reading:
     def seq_len(self) -> int | None:
         """Length of an encoder's input; None for images."""
         if self.model.unit != "token":
-            return None
+            return self.word.seq_len
         if stated := self.number("seq_len"):
             return self._unpadded(stated)
         found = self.word.seq_len or self.usual.seq_lens.get(self.record["model"], self.usual.seq_len)

@@ -43,6 +43,7 @@ class Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     frameworks: tuple[tuple[str, str], ...]
     precisions: dict[str, Format]
     models: dict[str, ModelWord]
+    processors: dict[str, str]
     lengths: dict[str, dict[str, tuple[int, int]]]
     sharegpt: tuple[int, int]
     sources: dict[str, Usual]
