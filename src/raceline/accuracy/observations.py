@@ -92,7 +92,7 @@ class Observations:
 
     def needed_gib(self, scale: Floats) -> Floats:
         """The peak of every scenario."""
-        return np.asarray(self.prepared.figures(scale)[:, METRICS.index("memory_device_gib")])
+        return np.asarray(self.prepared.figures(scale)[:, METRICS.index("needed_gib")])
 
     def limit_gib(self, scale: Floats) -> Floats:
         """The memory that every scenario's device has for it."""
@@ -114,8 +114,8 @@ class Observations:
         return base, np.nan_to_num(slopes)
 
 
-_COLUMN = {name: METRICS.index(name) for name in METRICS if name != "limit_gib"}
-_COLUMN["fits"] = METRICS.index("memory_device_gib")
+_COLUMN = {name: METRICS.index(name) for name in METRICS if name not in ("needed_gib", "limit_gib")}
+_COLUMN["fits"] = METRICS.index("needed_gib")
 
 
 def observe(rows: Sequence[Row], catalogue: Catalogue, read: Read, efficiency: Efficiency) -> Observations:

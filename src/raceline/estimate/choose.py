@@ -440,11 +440,12 @@ def _states(precision: str, runtime: str, bf16: str, fp16: str, setup: Setup, me
         return "true"
     if precision.endswith("-mixed"):
         return "amp"
+    is_sharded = bool(setup.zero_stage) and method in ("pretrain", "full")
+    if is_sharded and "deepspeed" in runtime:
+        return "master"
     if precision == "fp16":
         return fp16
-    if setup.zero_stage and "transformers" in runtime and method in ("pretrain", "full"):
-        return "master"
-    return bf16
+    return "master" if is_sharded and "transformers" in runtime else bf16
 
 
 def _weight_precision(

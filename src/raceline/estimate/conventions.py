@@ -152,5 +152,7 @@ def state_bytes(states: States, precision: str, optimizer: str) -> StateBytes:
         return StateBytes(2.0, 2.0, 0.0, 2.0 * elements + fixed, 2.0 * temporary, 2.0, False)
     if states == "amp":
         return StateBytes(4.0, 4.0, 0.0, 4.0 * elements + fixed, 4.0 * temporary, 2.0, True)
-    gradient = 4.0 if states == "megatron" else 2.0
-    return StateBytes(2.0, gradient, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False, states == "megatron")
+    if states == "megatron":
+        return StateBytes(2.0, 4.0, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False, True)
+    # DeepSpeed's step makes an fp32 copy of the rank's gradients (runtime/zero/stage_1_and_2.py).
+    return StateBytes(2.0, 2.0, 4.0, 4.0 * elements + fixed, 4.0, 2.0, False)

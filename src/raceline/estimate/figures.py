@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 METRICS = (
     "tokens_per_s_per_device", "samples_per_s_per_device", "step_time_s", "batch_ms", "ttft_ms", "tpot_ms",
     "answer_ms", "memory_allocated_gib", "memory_last_allocated_gib", "memory_reserved_gib", "memory_device_gib",
-    "limit_gib",
+    "needed_gib", "limit_gib",
 )  # fmt: skip
 _AT = {name: index for index, name in enumerate(METRICS)}
 
@@ -70,11 +70,12 @@ class _Training:
         found[:, _AT["samples_per_s_per_device"]] = rate
         found[:, _AT["tokens_per_s_per_device"]] = rate * tokens
         found[:, _AT["step_time_s"]] = step_s
-        memory = done.memory
-        found[:, _AT["memory_device_gib"]] = memory.total[row] / GIB
+        memory, limits = done.memory, self.devices.memory_bytes[self.layouts.device[self.configs.layout]]
+        found[:, _AT["memory_device_gib"]] = memory.shown(limits)[row] / GIB
+        found[:, _AT["needed_gib"]] = memory.needed[row] / GIB
         found[:, _AT["memory_allocated_gib"]] = (memory.total - memory.reserved)[row] / GIB
         found[:, _AT["memory_last_allocated_gib"]] = memory.last_allocated[row] / GIB
-        found[:, _AT["memory_reserved_gib"]] = (memory.total - memory.outside)[row] / GIB
+        found[:, _AT["memory_reserved_gib"]] = (memory.shown(limits) - memory.outside)[row] / GIB
         found[:, _AT["limit_gib"]] = self.devices.memory_bytes[self.device_of] / GIB
         return found
 
@@ -104,6 +105,7 @@ class _Inference:
         answer_s = time.ttft_s + time.tpot_s * np.maximum(serving.output_len - 1.0, 0.0)
         found[:, _AT["answer_ms"]] = answer_s * 1e3
         found[:, _AT["memory_device_gib"]] = memory.total / GIB
+        found[:, _AT["needed_gib"]] = memory.total / GIB
         found[:, _AT["memory_allocated_gib"]] = (memory.total - memory.reserved) / GIB
         found[:, _AT["memory_reserved_gib"]] = (memory.total - memory.reserved) / GIB
         share = np.where(serving.engine_fraction > 0, serving.engine_fraction, 1.0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from raceline.estimate.calibration import KEPT, LOGITS, RESERVE, WORKING
 from raceline.estimate.configs import Configs, Layouts
@@ -29,13 +30,16 @@ from raceline.estimate.layout import (
 from raceline.estimate.op_time import Shapes, ShapeTimes
 
 GIB = 2.0**30
+# How full a device is shown to be whose allocator had to give back what it had cached.
+FULLEST = 0.97
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Bytes on the fullest device (arrays of N): parts at the peak, which add up to `total`. Besides:
     `outside`, the share of `reserved` that the framework's allocator doesn't know (context, communication
-    buffers), and `last_allocated`, what it hands out on the last pipeline stage."""
+    buffers), `last_allocated`, what it hands out on the last pipeline stage, and `needed`, the total under
+    pressure: before it fails, the allocator gives back what lies cached."""
 
     total: Floats
     parameters: Floats
@@ -47,6 +51,11 @@ class Memory:
     reserved: Floats
     outside: Floats
     last_allocated: Floats
+    needed: Floats
+
+    def shown(self, limit: Floats) -> Floats:
+        """The total that the driver's tool shows on a device with this limit."""
+        return np.minimum(self.total, np.maximum(self.needed, limit * FULLEST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +88,11 @@ class Elements:
 
 @dataclass(frozen=True, slots=True)
 class StageStates:
-    """Bytes of states on one stage of each layout (arrays of K); what doesn't depend on the batch."""
+    """Bytes of states on one stage of each layout (arrays of K); what doesn't depend on the batch.
+
+    `keeps_twice`: 1 where the backward pass of sharded frozen layers holds each layer's input and the gradient
+    towards it to the end: adapters under FSDP (fms-acceleration: 245 KB a token of Mistral 7B beside 262 KB of
+    layer inputs, on 2 and on 4 GPUs, and none on one)."""
 
     weights: Floats
     gradients: Floats
@@ -88,6 +101,7 @@ class StageStates:
     gathered: Floats
     layer_gradients: Floats
     buckets: Floats
+    is_sharded: Floats
     keeps_twice: Floats
     share: Floats
     has_input: Floats
@@ -158,28 +172,22 @@ def stage_states(
     gradients = np.where(layouts.in_backward > 0, np.minimum(gradients, layer_gradients), gradients)
     moments = layouts.master_bytes + layouts.moment_bytes
     one = sharded(trained, layouts, 1) * states_here
+    is_sharded = ((layouts.zero_stage >= 3) & (layouts.zero_group > 1)).astype(float)
     return StageStates(
         weights=_weights(table, layouts, held, trained, groups) * weights_here
         + trained.all * layouts.compute_bytes * layouts.casts_weights,
         gradients=np.where(states_here, gradients, gradients * 0.5),
-        optimizer=one * moments + adapters * layouts.adapter_bytes,
+        optimizer=one * moments + adapters * layouts.adapter_bytes * states_here,
         temporary=one * layouts.temporary_bytes,
         gathered=_gathered(table, layouts, efficiency, layer, has_input, has_output),
         layer_gradients=np.where(layouts.zero_stage >= 2, layer_gradients, 0.0),
         buckets=sharded(trained, layouts, 2) * layouts.gradient_bytes * layouts.bucket * states_here,
-        keeps_twice=_keeps_twice(table, layouts),
+        is_sharded=is_sharded,
+        keeps_twice=is_sharded * (not table.trainable.any()),
         share=share,
         has_input=has_input,
         has_output=has_output,
     )
-
-
-def _keeps_twice(table: ModelTable, layouts: Layouts) -> Floats:
-    """1 where the backward pass of sharded frozen layers holds each layer's input and the gradient towards
-    it to the end: adapters under FSDP (fms-acceleration: 245 KB a token of Mistral 7B beside 262 KB of layer
-    inputs, on 2 and on 4 GPUs, and none on one)."""
-    is_sharded = (layouts.zero_stage >= 3) & (layouts.zero_group > 1)
-    return (is_sharded & ~table.trainable.any()).astype(float)
 
 
 def _weights(
@@ -231,7 +239,7 @@ def shape_memory(table: ModelTable, shapes: Shapes, times: ShapeTimes, efficienc
         output=times.saved_bytes[:, OUTPUT],
         working=np.stack([transient, transient + times.layer_bytes], axis=1),
         logits=rows / shapes.cp * table.classes / shapes.tp,
-        slack=efficiency.allocator_slack if is_text else efficiency.allocator_slack_images,
+        slack=efficiency.kept_slack if is_text else efficiency.allocator_slack_images,
     )
 
 
@@ -287,10 +295,16 @@ def _peak(
     update = gradients + states.temporary[at]
     is_forward = (forward >= backward) & (forward >= update)
     is_update = ~is_forward & (update > backward)
-    dynamic = np.maximum(np.maximum(forward, backward), update)
+    acting = np.maximum(forward, backward)
+    dynamic = np.maximum(acting, update)
     fixed = (states.weights + states.optimizer)[at]
-    outside = _fixed_reserve(layouts, efficiency)[at]
-    reserved = outside + dynamic * activations.slack * layouts.scale[at, RESERVE]
+    outside = _outside(layouts, efficiency)[at]
+    slack = (kept + again + working) * activations.slack
+    slack = slack + activations.logits[of] * (_logit_slack(layouts, efficiency) * states.has_output)[at]
+    held = np.maximum(acting + slack, update) + _apart(
+        states, efficiency, acting, update, gathered + layer, at
+    )
+    reserved = outside + (held - dynamic) * layouts.scale[at, RESERVE]
     spare = efficiency.workspace_gib * GIB
     return Memory(
         total=fixed + dynamic + reserved + spare,
@@ -304,6 +318,7 @@ def _peak(
         reserved=reserved,
         outside=outside,
         last_allocated=fixed + dynamic + spare,
+        needed=fixed + dynamic + spare + outside + (reserved - outside) * efficiency.slack_under_pressure,
     )
 
 
@@ -320,10 +335,27 @@ def _in_flight(configs: Configs, layouts: Layouts, states: StageStates) -> Float
     return np.minimum(deep[configs.layout], np.maximum(configs.accumulation, 1.0))
 
 
-def _fixed_reserve(layouts: Layouts, efficiency: Efficiency) -> Floats:
-    """The context and, with more than one device, communication buffers."""
-    buffers = np.where(layouts.count > 1, efficiency.collective_buffers_gib * GIB, 0.0)
-    return np.asarray((efficiency.context_gib * GIB + buffers) * layouts.scale[:, RESERVE])
+def _outside(layouts: Layouts, efficiency: Efficiency) -> Floats:
+    """What the framework's allocator doesn't know: the context with its kernels, and the buffers of each
+    kind of process group."""
+    groups = sum((degree > 1).astype(float) for degree in (layouts.dp, layouts.tp, layouts.pp, layouts.cp))
+    buffers = groups * efficiency.group_buffers_gib
+    return np.asarray((efficiency.training_context_gib + buffers) * GIB * layouts.scale[:, RESERVE])
+
+
+def _logit_slack(layouts: Layouts, efficiency: Efficiency) -> Floats:
+    """Bytes a logit in blocks that nothing else fits into, once the loss has freed them."""
+    return np.minimum(efficiency.logit_slack_bytes, layouts.logit_bytes * efficiency.logit_slack_share)
+
+
+def _apart(
+    states: StageStates, efficiency: Efficiency, acting: Floats, update: Floats, gathered: Floats,
+    at: NDArray[np.int64],
+) -> Floats:  # fmt: skip
+    """Blocks that the allocator can't give to another phase: those of the streams that gather and reduce, and,
+    where states are sharded, a share of the shorter of activations and update."""
+    phases = np.minimum(acting, update) * efficiency.phase_slack * states.is_sharded[at]
+    return np.asarray(phases + gathered * efficiency.stream_slack)
 
 
 def boundary_bytes(table: ModelTable, shapes: Shapes) -> Floats:

@@ -9,10 +9,10 @@ from raceline.estimate.calibration import Keys
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.result import Fits, Range
 
-# A peak this far under or over the limit is called; between them lies "tight". Planning values
-# until the spread of measured against estimated peaks replaces them.
-SURELY_FITS = 0.98
-SURELY_FAILS = 1.01
+# A need this far under or over the limit is called; between them lies "tight": reports of what fitted are
+# about as often wrong as right there.
+SURELY_FITS = 0.9
+SURELY_FAILS = 1.05
 
 
 def training_range(mid_s: float, keys: Keys, efficiency: Efficiency) -> Range:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from raceline.catalog.prices import Price
 from raceline.estimate import cost, host
 from raceline.estimate.calibration import Keys
@@ -163,10 +165,13 @@ def _training_memory(
     def gib(name: str) -> float:
         return float(getattr(done.memory, name)[row]) / GIB
 
+    shown = float(done.memory.shown(np.full(len(done.memory.total), limit_bytes))[row]) / GIB
     return MemoryParts(
-        total=memory_range(gib("total"), keys, efficiency), limit=limit_bytes / GIB, parameters=gib("parameters"),
+        total=memory_range(shown, keys, efficiency), needed=gib("needed"), limit=limit_bytes / GIB,
+        parameters=gib("parameters"),
         gradients=gib("gradients"), optimizer=gib("optimizer"), activations=gib("activations"),
-        logits=gib("logits"), kv_cache=None, workspace=gib("workspace"), reserved=gib("reserved"),
+        logits=gib("logits"), kv_cache=None, workspace=gib("workspace"),
+        reserved=gib("reserved") - gib("total") + shown,
     )  # fmt: skip
 
 
@@ -177,8 +182,8 @@ def _serving_memory(
         return float(getattr(memory, name)[row]) / GIB
 
     return MemoryParts(
-        total=memory_range(gib("total"), keys, efficiency), limit=limit_bytes / GIB, parameters=gib("weights"),
-        gradients=None, optimizer=None, activations=gib("activations"), logits=gib("logits"),
+        total=memory_range(gib("total"), keys, efficiency), needed=gib("total"), limit=limit_bytes / GIB,
+        parameters=gib("weights"), gradients=None, optimizer=None, activations=gib("activations"), logits=gib("logits"),
         kv_cache=gib("kv_cache"), workspace=0.0, reserved=gib("reserved"),
     )  # fmt: skip
 
@@ -186,12 +191,12 @@ def _serving_memory(
 def _verdict(choice: Choice, memory: MemoryParts, host_gib: float) -> tuple[Any, list[Message]]:
     """Whether it fits the accelerator and the host, and the warnings that name the limit."""
     warnings: list[Message] = []
-    fits = verdict(memory.total.mid, memory.limit)
+    fits = verdict(memory.needed, memory.limit)
     if fits != "yes":
         name = "estimate.exceeds_memory" if fits == "no" else "estimate.tight_memory"
         part, size = _largest(memory)
         warnings.append(
-            message(name, needed_gib=memory.total.mid, limit_gib=memory.limit, part=part, part_gib=size)
+            message(name, needed_gib=memory.needed, limit_gib=memory.limit, part=part, part_gib=size)
         )
     stated = choice.scenario.hardware.host_memory_gib
     if stated is None:

@@ -20,9 +20,11 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class MemoryParts(msgspec.Struct, frozen=True, kw_only=True):
-    """GiB on the fullest device at its peak. `total` is a range; the parts add up to its mid."""
+    """GiB on the fullest device at its peak. `total` is a range; the parts add up to its mid. `needed` is what
+    must be there: less than the total where an allocator can give back what it caches."""
 
     total: Range
+    needed: float
     limit: float
     parameters: float
     gradients: float | None

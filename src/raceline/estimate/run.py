@@ -224,7 +224,7 @@ class Session:
             spread = train.spread(changed)
             found = train.evaluate(table, *train.arrays(changed, spread, on), devices, self.efficiency)
             best = train.pick(spread, found, changed, devices.memory_bytes)
-            return [float(found.memory.total[row]) for row in best]
+            return [float(found.memory.needed[row]) for row in best]
 
         return _with_remedies(estimates, choices, device_of, devices, peaks)
 

@@ -16,6 +16,7 @@ from raceline.estimate.devices import FORMATS, Devices
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.memory import Memory, training_memory
 from raceline.estimate.op_time import Shapes, time_ops
+from raceline.estimate.ranges import SURELY_FITS
 from raceline.estimate.schedule import StepTime, training_step
 
 
@@ -193,8 +194,8 @@ def pick(rows: Rows, evaluated: Evaluated, choices: Sequence[Choice], limits: Fl
     owner = np.array(rows.owner)
     samples = np.array(rows.micro_batch) * evaluated.configs.accumulation * evaluated.layouts.dp[owner]
     rate = samples / evaluated.time.total
-    fits = evaluated.memory.total <= limits[evaluated.layouts.device[evaluated.configs.layout]]
-    score = np.where(fits, rate, -evaluated.memory.total)
+    fits = evaluated.memory.needed <= SURELY_FITS * limits[evaluated.layouts.device[evaluated.configs.layout]]
+    score = np.where(fits, rate, -evaluated.memory.needed)
     order = np.lexsort((score, fits, owner))
     last = np.searchsorted(owner[order], np.arange(len(choices)), side="right") - 1
     return [int(index) for index in order[last]]

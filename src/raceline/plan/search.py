@@ -11,6 +11,7 @@ from raceline.estimate.constants import Efficiency
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.memory import training_memory
 from raceline.estimate.op_time import time_ops
+from raceline.estimate.ranges import SURELY_FITS
 from raceline.estimate.schedule import training_step
 from raceline.plan.space import Ints, Space
 
@@ -41,7 +42,7 @@ def search(table: ModelTable, space: Space, efficiency: Efficiency) -> Searched:
     for start in range(0, total, CHUNK):
         part = slice(start, start + CHUNK)
         configs, layouts = _compact(space, part)
-        memory[part] = training_memory(table, configs, layouts, space.shapes, times, efficiency).total
+        memory[part] = training_memory(table, configs, layouts, space.shapes, times, efficiency).needed
         step[part] = training_step(
             table, configs, layouts, space.shapes, times, space.devices, efficiency
         ).total
@@ -55,7 +56,7 @@ def _compact(space: Space, part: slice) -> tuple[Configs, Layouts]:
     return replace(configs, layout=configs.layout - low), space.layouts.take(slice(low, high + 1))
 
 
-def best_per_hardware(searched: Searched, limit_share: float = 0.97) -> Ints:
+def best_per_hardware(searched: Searched, limit_share: float = SURELY_FITS) -> Ints:
     """For each device and count the configuration that is fastest among those that fit."""
     space = searched.space
     at = space.configs.layout
