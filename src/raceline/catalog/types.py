@@ -232,9 +232,10 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     over its own size, whether one pass computes prompts beside others' tokens, what the server needs for
     a request beside the passes (and how many steps of others pass meanwhile), and whether a request waits
     until its whole answer has room in the cache. `bytes_a_cycle`: of plain weights that its kernels for one
-    sequence get through a multiprocessor (0: as many as the memory gives); `matmul_scale`: time of its own
+    sequence get through a multiprocessor (0: as many as the memory gives), and `narrow_bytes_a_cycle`
+    of those that are widened on the way; `matmul_scale`: time of its own
     kernels for matrix products over a vendor's; `accumulates_half`: they sum in fp16, which GeForce cards do
-    twice as fast. `reserve_gib` and `host_scale` are
+    twice as fast; `sums_itself`: over ranks, with kernels of its own. `reserve_gib` and `host_scale` are
     planning values until measured."""
 
     reserve_gib: float
@@ -247,8 +248,10 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     first_token_steps: float = 0.5
     reserves_answer: bool = False
     bytes_a_cycle: float = 0.0
+    narrow_bytes_a_cycle: float = 6.2
     matmul_scale: float = 1.0
     accumulates_half: bool = False
+    sums_itself: bool = False
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

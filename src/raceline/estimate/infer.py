@@ -52,16 +52,18 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
         weight_s=_column(
             weight_seconds(
                 c.device,
-                e.serving.bytes_a_cycle,
+                e.serving,
                 c.weight_precision or c.precision,
                 c.number_format,
                 efficiency,
             )
             for c, e in zip(choices, engines, strict=True)
         ),
+        own_sums=_column(e.serving.sums_itself for e in engines),
         slowdown=_column(slowdown(c.device, e.serving) for c, e in zip(choices, engines, strict=True)),
         narrow_kernels=_column(
-            narrow_kernels(c.weight_precision or c.precision, c.is_fused, efficiency) for c in choices
+            narrow_kernels(c.weight_precision or c.precision, c.number_format, c.is_fused, efficiency)
+            for c in choices
         ),
         widens=_column(is_widened(c.weight_precision or c.precision, c.number_format) for c in choices),
         cache_bytes=_column(bytes_per_element(c.kv_precision) for c in choices),

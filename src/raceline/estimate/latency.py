@@ -271,7 +271,12 @@ def _exchange(table: ModelTable, serving: Serving, shapes: Shapes, devices: Devi
     per_token = float(ops["experts_per_token"].max()) if len(ops) else 1.0
     is_shared = serving.attention_dp > 1
     sums = PER_LAYER * table.layers - np.where(is_shared, routed, 0.0)
-    total = sums * _collective(devices, serving.device, "engine_all_reduce", payload, serving.tp)
+    own = _collective(devices, serving.device, "engine_all_reduce", payload, serving.tp)
+    if np.all(serving.own_sums > 0):
+        total = sums * own
+    else:
+        library = _collective(devices, serving.device, "all_reduce", payload, serving.tp)
+        total = sums * np.where(serving.own_sums > 0, own, library)
     if not np.any(is_shared):
         return total
     group = serving.tp * serving.attention_dp

@@ -27,7 +27,8 @@ class Serving:
 
     `weight_s`: seconds a weight that reading takes at least; `widens`: weights are narrower than what they
     are multiplied with; `narrow_kernels`: launched beside each matmul of narrow weights;
-    `slowdown`: time of the engine's matrix products over a vendor's.
+    `slowdown`: time of the engine's matrix products over a vendor's; `own_sums`: 1 where it sums over ranks
+    with kernels of its own, not the vendor's library.
 
     `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
     prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine takes for
@@ -59,6 +60,7 @@ class Serving:
     plain_weight_bytes: Floats
     weight_s: Floats
     slowdown: Floats
+    own_sums: Floats
     widens: Floats
     narrow_kernels: Floats
     cache_bytes: Floats

@@ -13,22 +13,21 @@ from raceline.estimate.conventions import bytes_per_element
 from raceline.estimate.devices import Device, peak_flops
 
 # Share of the arithmetic's width below which weights count as narrow.
-NARROW = 0.75
+NARROW, NARROWEST_PLAIN = 0.75, 1.2
 _WIDTHS = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 # Kinds of quantised weights by the start of their name, for what a processor needs to widen them.
 _CODEBOOKS = {"iq2": "widen_processor_iq2", "iq3": "widen_processor_iq3"}
 
 
-def weight_seconds(device: Device, bytes_a_cycle: float, weights: str, number_format: str,
+def weight_seconds(device: Device, habits: ServingHabits, weights: str, number_format: str,
                    efficiency: Efficiency) -> float:  # fmt: skip
     """Seconds a weight that a multiplication with one vector takes at least; 0.0: bandwidth alone counts.
-    `bytes_a_cycle`: what the engine's kernels get through a multiprocessor in a cycle where weights are
-    plain (0: as much as the memory gives); `number_format`: what they are multiplied in."""
+    `number_format`: what they are multiplied in."""
     stored, widens = bytes_per_element(weights), is_widened(weights, number_format)
     kind, vector = device.accelerator.kind, peak_flops(device, "fp32")
     if kind == "cpu" or has_vector_units_alone(device.accelerator):
         return widening_flops(kind, weights, efficiency) / vector if widens and vector > 0 else 0.0
-    most = efficiency.narrow_bytes_a_cycle if widens else bytes_a_cycle
+    most = habits.narrow_bytes_a_cycle if widens else habits.bytes_a_cycle
     cycles = cycles_a_second(device)
     return stored / (most * cycles) if most > 0 and cycles > 0 else 0.0
 
@@ -38,13 +37,18 @@ def is_widened(weights: str, number_format: str) -> bool:
     return bytes_per_element(weights) < NARROW * _WIDTHS.get(number_format, 2.0)
 
 
-def narrow_kernels(weights: str, is_fused: bool, efficiency: Efficiency) -> float:
+def narrow_kernels(weights: str, number_format: str, is_fused: bool, efficiency: Efficiency) -> float:
     """Kernels that libraries of quantised layers launch beside each matmul in an eager framework: outliers
-    apart and scales for int8, the whole matrix widened for 4 bits (https://arxiv.org/abs/2208.07339)."""
+    apart and scales for int8 (https://arxiv.org/abs/2208.07339), the input narrowed for fp8, the whole matrix
+    widened for nf4; layouts of GPTQ and AWQ have kernels that do it all."""
     stored = bytes_per_element(weights)
-    if is_fused or stored > 1.2:
+    if is_fused or stored > NARROWEST_PLAIN or weights.startswith(("gptq", "awq")):
         return 0.0
-    return efficiency.eager_int8_kernels if stored > NARROW else efficiency.eager_4bit_kernels
+    if number_format == "int8":
+        return efficiency.eager_int8_kernels
+    if number_format == "fp8":
+        return efficiency.eager_fp8_kernels
+    return efficiency.eager_4bit_kernels if stored < NARROW else 0.0
 
 
 def widening_flops(kind: str, weights: str, efficiency: Efficiency) -> float:

@@ -194,8 +194,11 @@ def _space(
         max_model_len=0.0 * ones, chunk=habits.serving.chunk_tokens * ones, activation_bytes=2.0 * ones,
         weight_bytes=np.array(stored)[weight], plain_weight_bytes=2.0 * ones,
         weight_s=_weight_seconds(devices, weights, formats, habits, efficiency)[device, weight],
+        own_sums=float(habits.serving.sums_itself) * ones,
         slowdown=np.array([slowdown(item, habits.serving) for item in devices.items])[device],
-        narrow_kernels=np.array([narrow_kernels(name, habits.fused, efficiency) for name in weights])[weight],
+        narrow_kernels=np.array(
+            [narrow_kernels(*pair, habits.fused, efficiency) for pair in zip(weights, formats, strict=True)]
+        )[weight],
         widens=np.array([is_widened(name, kind) for name, kind in zip(weights, formats, strict=True)])[weight],
         cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
         engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
@@ -215,11 +218,10 @@ def _weight_seconds(
     devices: Devices, weights: list[str], formats: list[str], habits: Engine, efficiency: Efficiency
 ) -> NDArray[np.float64]:
     """devices x weights: seconds a weight that reading takes at least."""
-    each = habits.serving.bytes_a_cycle
     return np.array(
         [
             [
-                weight_seconds(item, each, name, kind, efficiency)
+                weight_seconds(item, habits.serving, name, kind, efficiency)
                 for name, kind in zip(weights, formats, strict=True)
             ]
             for item in devices.items

@@ -125,7 +125,7 @@ def _runtime(reading: Reading) -> str | None:
 
 
 def _is_compiled(reading: Reading) -> bool:
-    return any(text in reading.framework for text in ("torch.compile", " xla", "stable-fast"))
+    return any(text in reading.framework for text in ("torch.compile", "stable-fast"))
 
 
 def _keeps_scores(reading: Reading) -> bool:
