@@ -32,6 +32,7 @@ class Efficiency:
     host_rows: dict[str, float]
     torus_rows: dict[str, tuple[float, float]]
     power_rows: dict[str, float]
+    power_measured_rows: dict[str, float]
     scalars: dict[str, float]
     matmul_sources: dict[tuple[str, str], str]
     scalar_sources: dict[str, str]
@@ -123,6 +124,7 @@ def parse(data: dict[str, Any]) -> Efficiency:
         early_rows={row[0]: row[1] for row in data["early_attention"]["rows"]},
         usable_rows={(row[0], row[1]): row[2] for row in data["usable_memory"]["rows"]},
         power_rows={row[0]: row[1] for row in data["power"]["rows"]},
+        power_measured_rows={row[0]: row[1] for row in data["power_measured"]["rows"]},
         stream_rows={(row[0], row[1]): row[2] for row in data["stream"]["rows"]},
         torus_rows={row[0]: (row[1], row[2]) for row in data["torus"]["rows"]},
         host_rows={row[0]: row[1] for row in data["host"]["rows"]},

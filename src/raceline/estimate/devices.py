@@ -97,7 +97,7 @@ def arrange(devices: Sequence[Device], efficiency: Efficiency) -> Devices:
         efficiency.stream(device.accelerator.tier, device.accelerator.memory_type) for device in devices
     ]
     _estimate_unmeasured(curves, devices, efficiency)
-    _hold_back(curves.matmul, held_back)
+    _hold_back(curves.matmul, held_back, _measured_hold(devices, efficiency))
     return Devices(
         items=tuple(devices),
         memory_bytes=np.array([usable_bytes(device, efficiency) for device in devices]),
@@ -189,12 +189,26 @@ def _estimate_unmeasured(curves: kernels.Kernels, devices: Sequence[Device], eff
                     array[row, column] = value
 
 
-def _hold_back(curve: kernels.MatmulCurve, held_back: Floats) -> None:
-    """A power limit holds products back as far as it does, whatever the kernels could reach."""
+def _measured_hold(devices: Sequence[Device], efficiency: Efficiency) -> Floats:
+    """How far the card on which a device's kernels were measured was held back itself."""
+    rows = efficiency.power_measured_rows
+    return np.array(
+        [
+            next((rows[name] for name in families(device.accelerator) if name in rows), 1.0)
+            for device in devices
+        ]
+    )
+
+
+def _hold_back(curve: kernels.MatmulCurve, held_back: Floats, measured: Floats) -> None:
+    """A power limit holds products back as far as it does, whatever the kernels could reach; what it did to
+    the card on which they were measured is taken out."""
     for name in ("tf32", "bf16", "fp8", "fp4"):
         column = kernels.CLASSES.index(_CLASS_OF[name])
         limit = held_back[:, FORMATS.index(name)]
-        curve.compute[:, column] = np.maximum(curve.compute[:, column], limit)
+        by = measured if name in ("bf16", "fp8") else 1.0
+        free = np.maximum(curve.compute[:, column] / by, np.minimum(curve.compute[:, column], 1.0))
+        curve.compute[:, column] = np.maximum(free, limit)
 
 
 def _link_scale(device: Device) -> float:

@@ -216,6 +216,7 @@ class _Builder:
 
     def _add_traffic(self, op: AnyOp, group: int, repeats: float, trains: bool) -> None:
         elements, split, is_norm = _traffic(op)
+        elements *= _SCAN_PASSES if isinstance(op, Scan) and self.method is not None else 1.0
         if elements:
             more, kernels = _eager(op)
             self.rows["traffic"].append(
@@ -324,6 +325,9 @@ def _traffic(op: AnyOp) -> tuple[float, float, float]:
     return 0.0, 0.0, 0.0
 
 
+# A chunked scan (Mamba 2) reads and writes its inputs, states and gates once for each of its kernels while training
+# (https://github.com/state-spaces/mamba, ssd_combined.py).
+_SCAN_PASSES = 4.0
 # Plain PyTorch writes out each step: bytes over those of one fused kernel, and kernels. An RMS norm is cast
 # to 32 bits, squared, averaged, scaled, cast back and weighted: 30 bytes an element where 4 would do; rotary
 # embeddings are sliced, negated, concatenated, multiplied twice and added for queries and for keys
