@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Below about this many channels, kernels take narrower tiles and pad less.
 SMALL_SIDE = 64.0
+# Kernels of the backward pass with channels last take groups by the 32: others run on slow ones.
+GROUPS_OF_KERNELS = 32.0
 # Vector units of a device whose fp32 rate is not stated, as a share of its matmul rate.
 VECTOR_SHARE = 1.0 / 16.0
 
@@ -67,6 +69,10 @@ def time_convolutions(
         np.where(compute >= moved, 0.0, total),
     )
     slower = passes * np.where(is_deep, efficiency.depthwise_backward, 1.0)
+    is_odd = (ops["groups"] > 1) & (ops["groups"] % GROUPS_OF_KERNELS > 0) & ~is_deep
+    slower = slower * np.where(
+        is_odd & (shapes.channels_last[:, None] > 0), efficiency.grouped_channels_last_backward, 1.0
+    )
     return ConvolutionTimes(
         forward_compute @ groups,
         forward_memory @ groups,
@@ -171,7 +177,6 @@ def starts(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: Effi
     seconds = seconds + (traffic.count * is_plane * efficiency.cpu_op_s) @ traffic.by_group()
     matmul = table.matmul
     is_image = matmul.extents[:, 1] + matmul.extents[:, 2] <= 0
-    seconds = seconds + (matmul.count * is_image * efficiency.cpu_convolution_s) @ matmul.by_group()
     weights = (matmul["weights"] * matmul.count * is_image) @ matmul.by_group()
     again = (efficiency.cpu_convolution_weights - 1.0) * shapes.plain_weight_bytes
     per_weight = again / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
