@@ -163,8 +163,7 @@ def _kernels(
     }
 
 
-# Of PyTorch's first versions, a kernel's start over that of version 2.
-EARLY_HOST = 2.0
+EARLY_HOST = 2.0  # of PyTorch's first versions, a kernel's start over that of version 2
 
 
 def _host_scale(is_one_process: bool, layout: dict[str, int], setup: Setup) -> float:

@@ -22,6 +22,16 @@ def _column(values: Iterable[float | int | bool]) -> Floats:
     return np.array(list(values), dtype=np.float64)
 
 
+def _kernels(choices: Sequence[Choice]) -> dict[str, Floats]:
+    """Which kernels compute, as arrays."""
+    return {
+        "fused": _column(c.is_fused for c in choices),
+        "channels_last": _column(c.channels_last for c in choices),
+        "mixed": _column(c.precision.endswith("-mixed") for c in choices),
+        "flash": _column(c.attention != "eager" for c in choices),
+    }
+
+
 def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Efficiency) -> Serving:
     """Choices as arrays; `device_of` are indices into Devices."""
     engines = [engine(c.runtime) for c in choices]
@@ -71,10 +81,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
             _fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)
         ),
         engine_reserve_bytes=_column(e.serving.reserve_gib * GIB for e in engines),
-        fused=_column(c.is_fused for c in choices),
-        channels_last=_column(c.channels_last for c in choices),
-        mixed=_column(c.precision.endswith("-mixed") for c in choices),
-        flash=_column(c.attention != "eager" for c in choices),
+        **_kernels(choices),
         host_scale=_column(e.serving.host_scale for e in engines),
         all_at_once=_column(e.serving.batch_starts_together for e in engines),
         drafts=_column(s.draft_tokens or 0 for s in setups),
