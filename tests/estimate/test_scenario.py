@@ -24,7 +24,8 @@ def test_the_example_of_the_design_is_answered_with_every_field_it_names() -> No
         "evidence", "warnings",
     }  # fmt: skip
     assert set(answer["memory_gib"]) == {
-        "total", "needed", "limit", "parameters", "gradients", "optimizer", "activations", "logits", "kv_cache", "workspace",
+        "total", "needed", "limit", "parameters", "gradients", "optimizer", "activations", "logits", "kv_cache",
+        "workspace",
         "reserved",
     }  # fmt: skip
     assert set(answer["time_parts_s"]) == {

@@ -101,6 +101,7 @@ class StageStates:
     gathered: Floats
     layer_gradients: Floats
     buckets: Floats
+    bucket_space: Floats
     is_sharded: Floats
     keeps_twice: Floats
     share: Floats
@@ -182,12 +183,21 @@ def stage_states(
         gathered=_gathered(table, layouts, efficiency, layer, has_input, has_output),
         layer_gradients=np.where(layouts.zero_stage >= 2, layer_gradients, 0.0),
         buckets=sharded(trained, layouts, 2) * layouts.gradient_bytes * layouts.bucket * states_here,
+        bucket_space=_bucket_space(layouts, efficiency, trained),
         is_sharded=is_sharded,
         keeps_twice=is_sharded * (not table.trainable.any()),
         share=share,
         has_input=has_input,
         has_output=has_output,
     )
+
+
+def _bucket_space(layouts: Layouts, efficiency: Efficiency, trained: Elements) -> Floats:
+    """DeepSpeed's buckets for reducing and gathering, by default 5e8 elements each
+    (https://www.deepspeed.ai/docs/config-json/, reduce_bucket_size and allgather_bucket_size)."""
+    is_engine = (layouts.master_bytes > 0) & (layouts.buffered == 0) & (layouts.zero_stage > 0)
+    elements_each = np.minimum(efficiency.bucket_elements, trained.all)
+    return np.where(is_engine, 2.0 * elements_each * layouts.gradient_bytes, 0.0)
 
 
 def _weights(
@@ -305,7 +315,7 @@ def _peak(
         states, efficiency, acting, update, gathered + layer, at
     )
     reserved = outside + (held - dynamic) * layouts.scale[at, RESERVE]
-    spare = efficiency.workspace_gib * GIB
+    spare = efficiency.workspace_gib * GIB + states.bucket_space[at]
     return Memory(
         total=fixed + dynamic + reserved + spare,
         parameters=states.weights[at],

@@ -231,7 +231,7 @@ def _memory(cells: dict[str, Any]) -> tuple[Measured, ...]:
     kind = cells.get("memory")
     if "peak_mem_gib" in cells and kind in MEMORY:
         found.append(Measured(MEMORY[kind], cells["peak_mem_gib"]))
-    if "device_mib" in cells:
+    if "device_mib" in cells and kind in MEMORY:
         found.append(Measured("memory_device_gib", cells["device_mib"] / 1024))
     return (*found, Measured("fits", 1.0)) if found else ()
 
