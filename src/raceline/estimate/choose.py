@@ -17,6 +17,7 @@ from raceline.estimate.calibration import NO_KEYS, UNSCALED, Keys
 from raceline.estimate.conventions import EXPERT_KERNELS, bytes_per_element, convention, engine
 from raceline.estimate.devices import FORMATS, Device, peak_flops
 from raceline.estimate.scenario import Scenario, Setup, Workload
+from raceline.estimate.streaming import multiplied_in
 from raceline.models.graph import Attention, Matmul, Model
 from raceline.present.errors import InputError, Message, message
 
@@ -178,8 +179,6 @@ COMPILED_LOGIT_BYTES = 7.5
 LOSS_CHUNKS = 8
 # Share of a device's memory that weights may take when devices are cut to serve them.
 ROOM_FOR_WEIGHTS = 0.75
-# Bytes of a weight below which a processor multiplies integers.
-NARROW_ON_PROCESSOR = 1.5
 
 
 def logit_bytes(habit: float, is_compiled: bool, is_chunked: bool) -> float:
@@ -276,15 +275,6 @@ def _number_format(precision: str, device: Device, setup: Setup) -> str:
         "estimate.precision_unsupported", field="setup.precision", precision=precision,
         accelerator=device.accelerator.name, source_url=device.accelerator.source_url.split(" ")[0],
     )  # fmt: skip
-
-
-def multiplied_in(weights: str | None, number_format: str, device: Device) -> str:
-    """The rate that weights are multiplied at: processors bring the other side of narrow ones to int8 too
-    (https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-cpu/quants.c,
-    https://docs.openvino.ai/2025/openvino-workflow-generative/inference-with-optimum-intel.html)."""
-    is_narrow = weights is not None and bytes_per_element(weights) < NARROW_ON_PROCESSOR
-    is_processor = device.accelerator.kind == "cpu"
-    return "int8" if is_narrow and is_processor and peak_flops(device, "int8") > 0 else number_format
 
 
 def _cut_to_fit(most: int, weight_gib: float, device: Device) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from raceline.estimate.calibration import columns
 from raceline.estimate.choose import Choice, activation_bytes
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.conventions import bytes_per_element, engine
+from raceline.estimate.conventions import Engine, bytes_per_element, engine
 from raceline.estimate.devices import FORMATS
 from raceline.estimate.layout import Floats
 from raceline.estimate.memory import GIB
@@ -59,23 +59,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
         activation_bytes=_column(activation_bytes(c) for c in choices),
         weight_bytes=_column(bytes_per_element(c.weight_precision or c.precision) for c in choices),
         plain_weight_bytes=_column(activation_bytes(c) for c in choices),
-        weight_s=_column(
-            weight_seconds(
-                c.device,
-                e.serving,
-                c.weight_precision or c.precision,
-                c.number_format,
-                efficiency,
-            )
-            for c, e in zip(choices, engines, strict=True)
-        ),
-        own_sums=_column(e.serving.sums_itself for e in engines),
-        slowdown=_column(slowdown(c.device, e.serving) for c, e in zip(choices, engines, strict=True)),
-        narrow_kernels=_column(
-            narrow_kernels(c.weight_precision or c.precision, c.number_format, c.is_fused, efficiency)
-            for c in choices
-        ),
-        widens=_column(is_widened(c.weight_precision or c.precision, c.number_format) for c in choices),
+        **_streaming(choices, engines, efficiency),
         cache_bytes=_column(bytes_per_element(c.kv_precision) for c in choices),
         engine_fraction=_column(
             _fraction(s.kv_memory_fraction, e.fraction) for s, e in zip(setups, engines, strict=True)
@@ -92,6 +76,27 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
         cache_growth=_column(e.serving.cache_growth for e in engines),
         scale=columns(c.scale for c in choices),
     )
+
+
+def _streaming(
+    choices: Sequence[Choice], engines: Sequence[Engine], efficiency: Efficiency
+) -> dict[str, Floats]:
+    """What an engine's kernels do with weights, and who sums over ranks."""
+    pairs = list(zip(choices, engines, strict=True))
+    stored = [c.weight_precision or c.precision for c in choices]
+    kinds = [(name, c.number_format) for name, c in zip(stored, choices, strict=True)]
+    return {
+        "weight_s": _column(
+            weight_seconds(c.device, e.serving, *kind, efficiency)
+            for (c, e), kind in zip(pairs, kinds, strict=True)
+        ),
+        "own_sums": _column(e.serving.sums_itself for e in engines),
+        "slowdown": _column(slowdown(c.device, e.serving) for c, e in pairs),
+        "narrow_kernels": _column(
+            narrow_kernels(*kind, c.is_fused, efficiency) for c, kind in zip(choices, kinds, strict=True)
+        ),
+        "widens": _column(is_widened(*kind) for kind in kinds),
+    }
 
 
 def _prefill(pools: Sequence[Pool | None]) -> dict[str, Floats]:

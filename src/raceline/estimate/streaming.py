@@ -14,6 +14,8 @@ from raceline.estimate.devices import Device, peak_flops
 
 # Share of the arithmetic's width below which weights count as narrow.
 NARROW, NARROWEST_PLAIN = 0.75, 1.2
+# Bytes of a weight below which a processor multiplies integers.
+NARROW_ON_PROCESSOR = 1.5
 _WIDTHS = {"fp32": 4.0, "tf32": 4.0, "fp8": 1.0, "int8": 1.0, "fp4": 0.5}
 # Kinds of quantised weights by the start of their name, for what a processor needs to widen them.
 _CODEBOOKS = {"iq2": "widen_processor_iq2", "iq3": "widen_processor_iq3"}
@@ -35,6 +37,15 @@ def weight_seconds(device: Device, habits: ServingHabits, weights: str, number_f
 def is_widened(weights: str, number_format: str) -> bool:
     """Whether weights are stored narrower than what they are multiplied in."""
     return bytes_per_element(weights) < NARROW * _WIDTHS.get(number_format, 2.0)
+
+
+def multiplied_in(weights: str | None, number_format: str, device: Device) -> str:
+    """The rate that weights are multiplied at: processors bring the other side of narrow ones to int8 too
+    (https://github.com/ggml-org/llama.cpp/blob/master/ggml/src/ggml-cpu/quants.c,
+    https://docs.openvino.ai/2025/openvino-workflow-generative/inference-with-optimum-intel.html)."""
+    is_narrow = weights is not None and bytes_per_element(weights) < NARROW_ON_PROCESSOR
+    is_processor = device.accelerator.kind == "cpu"
+    return "int8" if is_narrow and is_processor and peak_flops(device, "int8") > 0 else number_format
 
 
 def narrow_kernels(weights: str, number_format: str, is_fused: bool, efficiency: Efficiency) -> float:

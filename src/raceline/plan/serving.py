@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from raceline.estimate.calibration import model_class, number_word
-from raceline.estimate.choose import multiplied_in, usual_engine
+from raceline.estimate.choose import usual_engine
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import Engine, bytes_per_element, engine
 from raceline.estimate.devices import FORMATS, Devices, arrange
@@ -21,7 +21,7 @@ from raceline.estimate.result import Estimate, Range
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import Hardware, Scenario, Setup, Workload
 from raceline.estimate.serving import Serving, ServingMemory, serving_memory
-from raceline.estimate.streaming import is_widened, narrow_kernels, slowdown, weight_seconds
+from raceline.estimate.streaming import is_widened, multiplied_in, narrow_kernels, slowdown, weight_seconds
 from raceline.plan.candidates import COUNTS, Candidates, candidates, written
 from raceline.plan.request import DEFAULT_USERS, PlanRequest
 from raceline.plan.result import Option
