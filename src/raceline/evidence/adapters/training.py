@@ -60,6 +60,8 @@ SHAPE_KEYS = {
 OPEN = ("precision", "micro_batch", "recompute")
 TENSOR_PARALLEL_IN_SUBMISSIONS = 4
 PIPELINE_IN_SUBMISSIONS = 8
+# GPUs of 80 GB that hold one copy of GPT-3's states; where fewer would, a micro batch has two samples.
+STATES_OF_GPT3 = 32
 
 
 def adapt(record: Mapping[str, str]) -> Row:
@@ -183,6 +185,8 @@ def _submission(cells: dict[str, Any], assumed: list[str]) -> None:
         return
     is_language = str(cells["model"]).startswith(("gpt3", "llama"))
     ranks = batch // steps if is_language and batch // steps <= count else count
+    if str(cells["model"]).startswith("gpt3") and ranks % 2 == 0 and count // ranks < STATES_OF_GPT3:
+        ranks //= 2
     if not ranks or batch % (ranks * steps) or count % ranks:
         return
     cells["dp"], cells["micro_batch"] = ranks, batch // (ranks * steps)
