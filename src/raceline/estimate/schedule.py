@@ -67,7 +67,7 @@ def training_step(
     compute, memory, backward = _one_micro_batch(table, configs, shapes, times, devices, efficiency, fixed)
     memory = memory + _dequantising(table, configs, layouts, devices, efficiency, fixed)
     busy = compute + memory
-    host = _not_hidden(_host(configs, layouts, times, efficiency, fixed), busy, efficiency.host_power)
+    host = _not_hidden(_host(configs, layouts, times, efficiency, fixed), busy)
     accumulating = fixed.accumulating[configs.layout] * (repeats > 1)
     memory = memory + accumulating
     micro = busy + host + accumulating
@@ -151,11 +151,10 @@ def _host(
     )
 
 
-def _not_hidden(host: Floats, busy: Floats, power: float) -> Floats:
+def _not_hidden(host: Floats, busy: Floats) -> Floats:
     """What the device's work doesn't hide of the host's: the longer one counts, and where both are alike they
-    wait for each other, (busy^p + host^p)^(1/p) - busy."""
-    ratio = host / np.maximum(busy, 1e-12)
-    return np.asarray(busy * ((1.0 + ratio**power) ** (1.0 / power) - 1.0))
+    wait for each other, (busy^3 + host^3)^(1/3) - busy."""
+    return np.asarray(np.cbrt(busy * busy * busy + host * host * host) - busy)
 
 
 def _dequantising(
@@ -165,6 +164,8 @@ def _dequantising(
     """Seconds that frozen quantised weights need to become 16-bit ones, in each pass through them."""
     at = configs.layout
     narrow = layouts.quantised_bytes < layouts.compute_bytes
+    if not narrow.any():
+        return np.zeros(1)
     elements = table.quantisable.sum() * fixed.share / layouts.tp * narrow
     rate = devices.bandwidth_bytes_s[layouts.device] * efficiency.memory
     once = elements * efficiency.dequantised_bytes * layouts.scale[:, WEIGHTS] / rate
