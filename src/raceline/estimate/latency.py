@@ -20,7 +20,7 @@ from raceline.estimate.serving import Serving, ServingMemory, pass_shapes
 
 # The share of requests that wait behind half of all others' prompts: in benchmarks all clients start together
 # and ask ten times (https://github.com/SemiAnalysisAI/InferenceX); some of that queue is left in later rounds.
-FIRST_ROUND = 0.15
+FIRST_ROUND = 0.17
 ROUNDS_TO_SETTLE = 12
 # The least share of a prompt's own time that a pass takes longer for it: such passes run outside of the recorded
 # graphs (read off the time of a token against concurrency in the evidence).
