@@ -296,6 +296,8 @@ def _cross(
 
 def _same_rows(values: Floats) -> Ints:
     """A code that rows with the same values share."""
+    if not len(values) or bool((values == values[0]).all()):
+        return np.zeros(len(values), dtype=np.int64)
     return np.asarray(np.unique(values, axis=0, return_inverse=True)[1], dtype=np.int64).reshape(-1)
 
 
