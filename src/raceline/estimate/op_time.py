@@ -250,11 +250,10 @@ def _traffics(table: ModelTable, shapes: Shapes, devices: Devices, efficiency: E
     per_byte = (
         scale * shapes.scale[:, TRAFFIC] / (devices.bandwidth_bytes_s[shapes.device] * efficiency.memory)
     )
-    moved = moved * np.where(
-        ops["plane"] > 0,
-        plane_traffic(ops, shapes, efficiency),
-        np.where(shapes.fused[:, None] > 0, 1.0, ops["eager"]),
-    )
+    more = np.where(shapes.fused[:, None] > 0, 1.0, ops["eager"])
+    if ops["plane"].any():
+        more = np.where(ops["plane"] > 0, plane_traffic(ops, shapes, efficiency), more)
+    moved = moved * more
     forward = moved * (shapes.activation_bytes * per_byte)[:, None]
     return _TrafficTimes(forward @ groups, (forward * ops["backward"] * 2.0) @ groups)
 
