@@ -235,8 +235,9 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     sequence get through a multiprocessor (0: as many as the memory gives), and `narrow_bytes_a_cycle`
     of those that are widened on the way; `matmul_scale`: time of its own
     kernels for matrix products over a vendor's; `accumulates_half`: they sum in fp16, which GeForce cards do
-    twice as fast; `sums_itself`: over ranks, with kernels of its own. `reserve_gib` and `host_scale` are
-    planning values until measured."""
+    twice as fast; `sums_itself`: over ranks, with kernels of its own;
+    `narrows_input`: a kernel before each product of narrow weights brings the input to integers.
+    `reserve_gib` and `host_scale` are planning values until measured."""
 
     reserve_gib: float
     chunk_tokens: int
@@ -252,6 +253,7 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     matmul_scale: float = 1.0
     accumulates_half: bool = False
     sums_itself: bool = False
+    narrows_input: bool = False
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):

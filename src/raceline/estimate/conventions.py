@@ -69,13 +69,15 @@ def convention(runtime: str) -> Convention:
 
 
 @cache
-def known_runtime(runtime: str) -> str:
-    """The catalogue's id of a runtime, by its id or the framework in its name."""
+def known_runtime(runtime: str, trains: bool = True) -> str:
+    """The catalogue's id of a runtime, by its id or the framework in its name; another engine for inference
+    is itself, one that trains is taken for the usual framework."""
     known, name = load.runtimes(), runtime.lower()
     first = name.split()[0] if name else name
     if first in known:
         return first
-    return next((target for part, target in _FAMILIES if part in name), DEFAULT_TRAINING)
+    other = DEFAULT_TRAINING if trains or not first else first
+    return next((target for part, target in _FAMILIES if part in name), other)
 
 
 def _states(line: list[Runtime], precision: str) -> States:

@@ -95,7 +95,9 @@ def _streaming(
         "narrow_kernels": _column(
             narrow_kernels(*kind, c.is_fused, efficiency) for c, kind in zip(choices, kinds, strict=True)
         ),
-        "widens": _column(is_widened(*kind) for kind in kinds),
+        "widens": _column(
+            e.serving.narrows_input and is_widened(*kind) for (_, e), kind in zip(pairs, kinds, strict=True)
+        ),
     }
 
 

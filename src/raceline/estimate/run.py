@@ -103,7 +103,7 @@ def keys_of(choice: Choice, class_of_model: str) -> Keys:
         model_class=class_of_model,
         generation=accelerator.architecture or accelerator.vendor,
         accelerator=accelerator.id,
-        runtime=known_runtime(choice.runtime),
+        runtime=known_runtime(choice.runtime, choice.task == "train"),
         numbers=number_word(choice.number_format, stored),
         method=choice.method or "",
         is_fused=choice.is_fused,

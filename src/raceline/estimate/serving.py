@@ -25,8 +25,9 @@ class Serving:
     in each step; `first_token_s`: the engine's own time on a request, and `first_token_steps` of others
     meanwhile; `reserved_answer`: the share of an answer that its place in the cache counts.
 
-    `weight_s`: seconds a weight that reading takes at least; `widens`: weights are narrower than what they
-    are multiplied with; `narrow_kernels`: launched beside each matmul of narrow weights;
+    `weight_s`: seconds a weight that reading takes at least; `widens`: 1 where a kernel before
+    each product of narrow weights brings the input to integers; `narrow_kernels`: launched beside each
+    matmul of narrow weights;
     `slowdown`: time of the engine's matrix products over a vendor's; `own_sums`: 1 where it sums over ranks
     with kernels of its own, not the vendor's library.
 

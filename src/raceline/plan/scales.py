@@ -36,7 +36,7 @@ def scales(
                     model_class=model_class,
                     generation=accelerator.architecture or accelerator.vendor,
                     accelerator=accelerator.id,
-                    runtime=known_runtime(runtime),
+                    runtime=known_runtime(runtime, task == "train"),
                     numbers=numbers,
                     method=method,
                     is_fused=is_fused,

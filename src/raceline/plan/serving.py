@@ -199,7 +199,7 @@ def _space(
         narrow_kernels=np.array(
             [narrow_kernels(*pair, habits.fused, efficiency) for pair in zip(weights, formats, strict=True)]
         )[weight],
-        widens=np.array([is_widened(name, kind) for name, kind in zip(weights, formats, strict=True)])[weight],
+        widens=float(habits.serving.narrows_input) * np.array(list(map(is_widened, weights, formats)))[weight],
         cache_bytes=2.0 * ones, engine_fraction=habits.fraction * ones,
         engine_reserve_bytes=habits.serving.reserve_gib * GIB * ones,
         fused=float(habits.fused) * ones, channels_last=float(habits.fused) * ones, mixed=0.0 * ones,
