@@ -36,6 +36,7 @@ NOTED = {
     "zero_group": re.compile(r"zero1(?:=| group )(\d+)"),
     "slices": re.compile(r"^(\d+)x (?:v\d|A3)"),
     "device_mib": re.compile(r"nvidia-smi reserved ([\d.]+) MiB"),
+    "at_load_gib": re.compile(r"memory_before_training ([\d.]+)"),
     "longest_sample": re.compile(r"max_seq_length (\d+), real lengths"),
     "sample_tokens": re.compile(r"real lengths ~([\d.]+)"),
 }
@@ -47,7 +48,7 @@ COUNTS = (
 )  # fmt: skip
 RATES = (
     "peak_mem_gib", "tokens_per_s_per_gpu", "samples_per_s_per_gpu", "step_time_s", "model_tflops_per_gpu",
-    "mfu", "time_to_train_min", "device_mib", "sample_tokens",
+    "mfu", "time_to_train_min", "device_mib", "sample_tokens", "at_load_gib",
 )  # fmt: skip
 ATTENTION = {"flash2": "flash", "flash3": "flash", "flash4": "flash", "sdpa-flash2": "flash", "flash-2": "flash",
              "flash-2 ring": "flash", "xformers": "flash", "none": "eager"}  # fmt: skip
@@ -233,11 +234,13 @@ def _speed(cells: dict[str, Any]) -> tuple[Measured, ...]:
 def _memory(cells: dict[str, Any]) -> tuple[Measured, ...]:
     found = []
     kind = cells.get("memory")
-    if "peak_mem_gib" in cells and kind in MEMORY:
+    # A peak that was there before the first step is that of loading.
+    is_of_training = cells.get("peak_mem_gib") != cells.get("at_load_gib", -1.0)
+    if "peak_mem_gib" in cells and kind in MEMORY and is_of_training:
         found.append(Measured(MEMORY[kind], cells["peak_mem_gib"]))
     if "device_mib" in cells and kind in MEMORY:
         found.append(Measured("memory_device_gib", cells["device_mib"] / 1024))
-    return (*found, Measured("fits", 1.0)) if found else ()
+    return (*found, Measured("fits", 1.0)) if found or not is_of_training else ()
 
 
 def _why_unscored(cells: dict[str, Any], measured: tuple[Measured, ...]) -> str | None:
