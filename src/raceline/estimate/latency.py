@@ -127,7 +127,11 @@ def _closed_loop(
     at_once = serving.all_at_once > 0
     shared = serving.mixes * (step.total - step.attention)
     delay = np.maximum(together - shared, np.where(serving.mixes > 0, MIXED_LEAST * prompt.total, 0.0))
-    others = np.where(at_once | is_apart, 0.0, delay * (running - 1.0) / output)
+    others = delay * (running - 1.0) / output
+    # a pass takes one chunk of prompts at most, and no token waits longer than for one pass
+    one_pass = together * serving.chunk / np.maximum(serving.input_len, 1.0)
+    others = np.where(serving.mixes > 0, np.minimum(others, one_pass), others)
+    others = np.where(at_once | is_apart, 0.0, others)
     tpot = step.total + others
     behind = np.where(
         is_apart, _queue(serving, together, output * step.total), _behind(serving, together, step, running)
