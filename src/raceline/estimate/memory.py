@@ -300,7 +300,9 @@ def _peak(
     forward = carried + kept + logits + gathered
     is_turn = carried + kept >= gradients
     working = np.where(is_turn & (configs.recompute == 0), 0.0, working)
-    again = kept * states.keeps_twice[at] * (configs.recompute == 2)
+    again: Floats | float = 0.0
+    if states.keeps_twice.any():
+        again = kept * states.keeps_twice[at] * (configs.recompute == 2)
     backward = np.where(is_turn, carried + kept + again, gradients) + working + gathered + layer
     update = gradients + states.temporary[at]
     is_forward = (forward >= backward) & (forward >= update)
@@ -364,8 +366,8 @@ def _apart(
 ) -> Floats:  # fmt: skip
     """Blocks that the allocator can't give to another phase: those of the streams that gather and reduce, and,
     where states are sharded, a share of the shorter of activations and update."""
-    phases = np.minimum(acting, update) * efficiency.phase_slack * states.is_sharded[at]
-    return np.asarray(phases + gathered * efficiency.stream_slack)
+    share = efficiency.phase_slack * states.is_sharded
+    return np.asarray(np.minimum(acting, update) * share[at] + gathered * efficiency.stream_slack)
 
 
 def boundary_bytes(table: ModelTable, shapes: Shapes) -> Floats:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from raceline.catalog.prices import Price
 from raceline.estimate import cost, host
 from raceline.estimate.calibration import Keys
@@ -15,7 +13,7 @@ from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import peak_flops
 from raceline.estimate.latency import ServingTime
 from raceline.estimate.layout import ModelTable
-from raceline.estimate.memory import GIB
+from raceline.estimate.memory import FULLEST, GIB
 from raceline.estimate.ranges import inference_range, memory_range, training_range, verdict, worst
 from raceline.estimate.result import (
     Estimate,
@@ -165,7 +163,7 @@ def _training_memory(
     def gib(name: str) -> float:
         return float(getattr(done.memory, name)[row]) / GIB
 
-    shown = float(done.memory.shown(np.full(len(done.memory.total), limit_bytes))[row]) / GIB
+    shown = min(gib("total"), max(gib("needed"), limit_bytes / GIB * FULLEST))
     return MemoryParts(
         total=memory_range(shown, keys, efficiency), needed=gib("needed"), limit=limit_bytes / GIB,
         parameters=gib("parameters"),
