@@ -60,6 +60,7 @@ def as_accelerator(cpu: Cpu, memory_gib: float | None = None) -> Accelerator:
         fp16_dense_tflops=_half_tflops(cpu),
         bf16_dense_tflops=cpu.amx_bf16_tflops_est or cpu.fp32_tflops_est,
         int8_dense_tops=_int8_tops(cpu),
+        sm_count=cpu.cores,
         tdp_w=cpu.tdp_w,
         pcie_gen=cpu.pcie_gen,
         pcie_lanes=cpu.pcie_lanes,

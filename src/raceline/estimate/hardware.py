@@ -86,6 +86,9 @@ def device_for(hardware: Hardware, catalogue: Catalogue) -> tuple[Device, tuple[
         if found := constraints.check_mig(accelerator, profile, hardware.count):
             raise InputError(found[0].id, **{**found[0].params, "field": "hardware.mig_profile"})
         device = _slice(device, profile)
+    if hardware.cores and accelerator.kind == "cpu" and accelerator.sm_count:
+        share = min(1.0, hardware.cores / accelerator.sm_count)
+        device = msgspec.structs.replace(device, compute_fraction=share)
     if usable := hardware.memory_gib or resolved.usable_gib:
         device = msgspec.structs.replace(device, memory_gib=usable)
     return device, resolved.notes

@@ -66,8 +66,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What it runs on. `interconnect` is a link id of the catalogue (between nodes), `offer` a
-    provider:instance or provider. `memory_gib` states the usable memory where it is known,
+    """What it runs on. `cores`: how many of a processor's cores compute (None: all). `interconnect` is a link
+    id of the catalogue (between nodes), `offer` a provider:instance or provider. `memory_gib` states the usable memory where it is known,
     `read_mbs` what one node reads from storage (10^6 bytes/s)."""
 
     accelerator: str
@@ -75,6 +75,7 @@ class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     per_node: Annotated[int, msgspec.Meta(ge=1, le=1024)] | None = None
     interconnect: str | None = None
     mig_profile: str | None = None
+    cores: Annotated[int, msgspec.Meta(ge=1, le=4096)] | None = None
     memory_gib: Annotated[float, msgspec.Meta(gt=0, le=1e5)] | None = None
     host_memory_gib: Annotated[float, msgspec.Meta(gt=0, le=1e7)] | None = None
     disk_gib: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None

@@ -138,7 +138,9 @@ def _hardware(reading: Reading) -> dict[str, Any]:
     profile = reading.record.get("mig_profile") or None
     if profile and "seven" in profile:
         profile = SEVEN_SLICES.get(reading.accelerator.memory_gib or 0.0, "1g.10gb")
-    return {"accelerator": reading.device, "count": reading.count, "mig_profile": profile}
+    return {
+        "accelerator": reading.device, "count": reading.count, "mig_profile": profile, "cores": reading.cores,
+    }  # fmt: skip
 
 
 def _layout(reading: Reading, stored: float) -> dict[str, Any]:

@@ -54,7 +54,6 @@ class Reading:
         self.model = self._model()
         self.accelerator = self._accelerator()
         self.count = self.number("count") or 1
-        self.check_threads()
 
     def number(self, name: str) -> int | None:
         """A cell as a whole number; None where it is empty or zero."""
@@ -140,16 +139,12 @@ class Reading:
             "decode": {"workers": int(found.group(2)), "tp": tp},
         }
 
-    def check_threads(self) -> None:
-        """A scenario's processor computes with all of its cores."""
+    @property
+    def cores(self) -> int | None:
+        """Cores that computed, where fewer than half of a processor's did."""
         found, cores = _THREADS.search(self.note), _cores(self.accelerator.id)
-        if (
-            found
-            and self.accelerator.kind == "cpu"
-            and not self.generates
-            and int(found.group(1)) * 2 < cores
-        ):
-            raise Unscored("threads_limited")
+        threads = int(found.group(1)) if found and self.accelerator.kind == "cpu" else 0
+        return threads if not self.generates and 0 < threads * 2 < cores else None
 
     def lengths(self) -> tuple[int, int]:
         """Tokens of the prompt and of the answer."""
