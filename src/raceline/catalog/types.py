@@ -253,6 +253,7 @@ class ServingHabits(msgspec.Struct, frozen=True, kw_only=True):
     matmul_scale: float = 1.0
     accumulates_half: bool = False
     sums_itself: bool = False
+    pads_heads: bool = False
     narrows_input: bool = False
 
 

@@ -347,7 +347,8 @@ def _check_cuts(setup: Setup, model: Model, tp: int, pp: int, ep: int) -> None:
         field = "setup.pp" if pp > max(model.layers, 1) else "setup.virtual_stages"
         raise InputError("estimate.too_many_stages", field=field, pp=stages, layers=model.layers)
     heads = {op.heads for block in model.blocks for op in block.ops if isinstance(op, Attention)}
-    if tp > 1 and heads and any(count % tp for count in heads):
+    pads = engine(setup.runtime or "-").serving.pads_heads
+    if not pads and any(count % tp for count in heads):
         raise InputError(
             "estimate.heads_mismatch", field="setup.tp", tp=tp, heads=", ".join(map(str, sorted(heads)))
         )

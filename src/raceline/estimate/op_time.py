@@ -201,7 +201,7 @@ def _attentions(ops: Columns, shapes: Shapes, devices: Devices, efficiency: Effi
     )
     is_whole = (shapes.flash[:, None] <= 0) & (ops["backward"] > 0)
     seen = np.where(is_whole, kv, _keys_seen(ops, kv, shapes.decoding[:, None]))
-    heads = np.maximum(ops["heads"] / shapes.tp[:, None], 1.0)
+    heads = np.ceil(np.maximum(ops["heads"] / shapes.tp[:, None], 1.0))
     pairs = shapes.batch[:, None] * per_sample * seen * heads * ops.count
     flops = 2.0 * pairs * (ops["head_dim"] + ops["value_dim"])
     work = AttentionWork(per_sample, np.minimum(kv, ops["window"]), seen, heads, pairs, flops)

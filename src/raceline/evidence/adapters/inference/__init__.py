@@ -160,7 +160,6 @@ def _layout(reading: Reading, stored: float) -> dict[str, Any]:
         reading.assume("pp", pp)
     if reading.count % (tp * pp):
         raise Unscored("inconsistent")
-    reading.check_heads(tp)
     is_spread = tp * pp > 1 or reading.count > 1
     return {"tp": tp, "pp": pp, "dp": reading.count // (tp * pp)} if is_spread else {}
 

@@ -12,7 +12,7 @@ from raceline.catalog.types import Accelerator
 from raceline.evidence.adapters.inference import saturation
 from raceline.evidence.adapters.inference.words import Format, ModelWord, Usual, runtime_of, says, words
 from raceline.models import names, read
-from raceline.models.graph import Attention, Model
+from raceline.models.graph import Model
 from raceline.present.errors import InputError
 
 _MEANS = re.compile(r"mean prompt (\d+) and output (\d+) tokens")
@@ -286,12 +286,6 @@ class Reading:
 
     def _has_rate(self, name: str) -> bool:
         return bool(getattr(self.accelerator, _RATES[name], None))
-
-    def check_heads(self, tp: int) -> None:
-        """Engines pad or copy heads that tensor parallelism doesn't divide; estimate refuses them."""
-        heads = {op.heads for block in self.model.blocks for op in block.ops if isinstance(op, Attention)}
-        if tp > 1 and any(number % tp for number in heads):
-            raise Unscored("heads_padded")
 
 
 @cache
