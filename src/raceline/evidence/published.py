@@ -13,6 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from raceline.evidence.rows import Row
 from raceline.present.documents import load_yaml
 from raceline.present.errors import InputError
@@ -116,7 +118,18 @@ def _adapter(table: str) -> Any:
 
 def _adapted(table: str, records: Iterable[Mapping[str, Any]]) -> Iterable[Row]:
     adapt = _adapter(table).adapt
-    return (adapt(record) for record in _completed(table, records))
+    return _marked(adapt(record) for record in _completed(table, records))
+
+
+def _marked(found: Iterable[Row]) -> Iterator[Row]:
+    """The rows, with a caution at each that repeats an earlier one of its source under another id."""
+    seen: set[tuple[str, bytes]] = set()
+    for row in found:
+        scenario = {name: value for name, value in (row.scenario or {}).items() if name != "id"}
+        key = (row.source, msgspec.json.encode((scenario, row.measured), order="sorted"))
+        is_repeat = row.scenario is not None and row.doubtful is None and key in seen
+        seen.add(key)
+        yield msgspec.structs.replace(row, doubtful="repeat") if is_repeat else row
 
 
 def _completed(table: str, records: Iterable[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
