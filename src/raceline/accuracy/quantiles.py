@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.accuracy.folds import label
+from raceline.accuracy.folds import KINDS, label
 from raceline.accuracy.observations import Observation
 from raceline.estimate.spread import ANY, TIERS, Spread, support_names, tier
 
@@ -16,15 +16,11 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 # The ends of the range hold this share of the residuals between them.
 LOW, HIGH = 0.1, 0.9
-FEWEST_RESIDUALS = 20
+# What is asked of groups that a range has not seen, and how far it is stretched or tightened for that.
+WANTED, STRETCHES = 0.77, (0.85, 0.92, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+# Residuals that a group needs for a range of its own, and a class of models within it.
+FEWEST_RESIDUALS, FEWEST_OF_CLASS = 20, 30
 WIDEST = 2.5
-
-
-def weighted_quantile(values: Floats, weights: Floats, level: float) -> float:
-    """The smallest value below which `level` of the weight lies."""
-    order = np.argsort(values)
-    total = np.cumsum(weights[order])
-    return float(values[order][min(int(np.searchsorted(total, level * total[-1])), len(values) - 1)])
 
 
 class Residuals:
@@ -33,9 +29,13 @@ class Residuals:
 
     def __init__(self, items: Sequence[Observation], residuals: Floats, labels: Sequence[str]) -> None:
         self.items, self.residuals, self.labels = items, residuals, np.array(labels)
+        self._members: dict[str, NDArray[np.int64]] = {}
+        self._stretches: dict[tuple[str, str], float] = {}
         self.usable = np.isfinite(residuals)
+        # a group that is cut in two ways has each of its rows twice, once for each way
         self.groups = np.array([item.group for item in items])
-        self.sources = np.array([item.row.source for item in items])
+        self.parts = np.array([part(item.group, name) for item, name in zip(items, labels, strict=True)])
+        self.classes = np.array([item.keys.model_class for item in items])
         self.tiers = tiers(items, labels)
         self.widths = self._tier_widths()
         self.scaled = residuals / np.array(self.widths)[self.tiers]
@@ -57,26 +57,71 @@ class Residuals:
             widths.append(float(np.clip(found, widths[-1], WIDEST)))
         return tuple(round(width, 3) for width in widths)
 
-    def ends(self, chosen: Flags) -> tuple[float, float]:
-        """The range's ends (log offsets of tier 0) from the chosen residuals; sources weigh by the
-        square root of their rows."""
-        values, sources = self.scaled[chosen], self.sources[chosen]
-        _, which, count = np.unique(sources, return_inverse=True, return_counts=True)
-        weights = np.asarray(count[which] ** -0.5, dtype=np.float64)
-        low, high = (weighted_quantile(values, weights, level) for level in (LOW, HIGH))
-        return min(low, 0.0), max(high, 0.0)
+    def ends(self, group: str, of_class: str, left_out: str) -> tuple[float, float]:
+        """The range's ends (log offsets of tier 0) for a group and a class of models, without the rows of
+        a fold: of the class where it has enough rows, else of the group, else of all."""
+        chosen = part(group, left_out)
+        low, high = self._quantiles(chosen, of_class, {left_out})
+        stretch = self._stretch(chosen, left_out)
+        return low * stretch, high * stretch
 
-    def of_group(self, group: str, left_out: Flags | None = None) -> tuple[float, float]:
-        """The ends for a group, without the rows of a fold; all groups' where too few are left."""
-        rest = self.usable if left_out is None else self.usable & ~left_out
-        chosen = rest & (self.groups == group)
-        return self.ends(chosen if chosen.sum() >= FEWEST_RESIDUALS else rest)
+    def _quantiles(self, group: str, of_class: str, without: set[str]) -> tuple[float, float]:
+        rest = self._rest(group, without)
+        chosen = rest[self.classes[rest] == of_class]
+        if len(chosen) < FEWEST_OF_CLASS:
+            chosen = rest
+        if len(chosen) < FEWEST_RESIDUALS:
+            chosen = np.flatnonzero(self.usable & ~np.isin(self.labels, list(without)))
+        low, high = np.quantile(self.scaled[chosen], (LOW, HIGH))
+        return min(float(low), 0.0), max(float(high), 0.0)
+
+    def _rest(self, group: str, without: set[str]) -> NDArray[np.int64]:
+        members = self._members.setdefault(group, np.flatnonzero(self.usable & (self.parts == group)))
+        return members[~np.isin(self.labels[members], list(without))]
+
+    def _stretch(self, group: str, left_out: str) -> float:
+        """How much wider the ends must be to hold WANTED of each fold that they haven't seen, asked of the
+        folds that are left."""
+        key = (group, left_out)
+        if key not in self._stretches:
+            self._stretches[key] = self._found_stretch(group, left_out)
+        return self._stretches[key]
+
+    def _found_stretch(self, group: str, left_out: str) -> float:
+        rest = self._rest(group, {left_out})
+        names = np.unique(self.labels[rest])
+        if len(names) < 3:
+            return 1.0
+        inside, factors = np.zeros(len(STRETCHES)), np.array(STRETCHES)
+        for name in names:
+            held = rest[self.labels[rest] == name]
+            for of_class in np.unique(self.classes[held]):
+                values = self.scaled[held[self.classes[held] == of_class], None]
+                low, high = self._quantiles(group, str(of_class), {left_out, str(name)})
+                inside += ((values >= low * factors) & (values <= high * factors)).sum(axis=0)
+        enough = np.flatnonzero(inside / len(rest) >= WANTED)
+        return float(factors[enough[0]]) if len(enough) else float(factors[-1])
 
     def spread(self) -> Spread:
-        """What an estimate's range is made of."""
-        groups = {str(group): _rounded(self.of_group(str(group))) for group in np.unique(self.groups)}
-        groups[ANY] = _rounded(self.ends(self.usable))
-        return Spread(groups, self.widths, dict(sorted(counts_of(self.items).items())))
+        """What an estimate's range is made of: ends by group, and by group and class."""
+        found: dict[str, tuple[float, float]] = {}
+        for group in np.unique(self.groups[self.usable]).tolist():
+            names = set(self.parts[self.groups == group].tolist())
+            kind = next(kind for kind in KINDS if part(group, f"{kind}=") in names)
+            found[group] = _rounded(self.ends(group, "", f"{kind}="))
+            members = self._rest(part(group, f"{kind}="), set())
+            classes, counts = np.unique(self.classes[members], return_counts=True)
+            for of_class, count in zip(classes.tolist(), counts.tolist(), strict=True):
+                if count >= FEWEST_OF_CLASS:
+                    found[f"{group}/{of_class}"] = _rounded(self.ends(group, of_class, f"{kind}="))
+        low, high = np.quantile(self.scaled[self.usable], (LOW, HIGH))
+        found[ANY] = _rounded((float(low), float(high)))
+        return Spread(found, self.widths, dict(sorted(counts_of(self.items).items())))
+
+
+def part(group: str, left_out: str) -> str:
+    """A group as one way of cutting it sees it."""
+    return f"{group}|{left_out.partition('=')[0]}"
 
 
 def tiers(items: Sequence[Observation], labels: Sequence[str]) -> NDArray[np.int64]:

@@ -114,15 +114,15 @@ def _with_ranges(
     items: Sequence[Observation], labels: Sequence[str], predicted: Floats, within: Floats, residuals: Residuals,
     observations: Observations,
 ) -> list[Scored]:  # fmt: skip
-    names = np.array(labels)
-    ends: dict[tuple[str, str], tuple[float, float]] = {}
+    ends: dict[tuple[str, str, str], tuple[float, float]] = {}
     scored = []
     for index, (item, name) in enumerate(zip(items, labels, strict=True)):
         if not residuals.usable[index]:
             continue
-        if (item.group, name) not in ends:
-            ends[item.group, name] = residuals.of_group(item.group, names == name)
-        low, high = ends[item.group, name]
+        key = (item.group, item.keys.model_class, name)
+        if key not in ends:
+            ends[key] = residuals.ends(*key)
+        low, high = ends[key]
         width = residuals.widths[residuals.tiers[index]]
         mid = float(predicted[index])
         around = item.around(mid, low * width, high * width)

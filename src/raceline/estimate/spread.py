@@ -41,7 +41,7 @@ def tier(keys: Keys, counts: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Spread:
-    """`groups`: log offsets of the range's ends by group, for a run of tier 0; `widths`: how much wider
+    """`groups`: log offsets of the range's ends by group (and by group/class), for a run of tier 0; `widths`: how much wider
     each tier is; `counts`: measured rows by support name; `own`: how much narrower the range is where the
     user's own runs speak for the setup."""
 
@@ -52,7 +52,8 @@ class Spread:
 
     def offsets(self, group: str, keys: Keys) -> tuple[float, float]:
         """Log offsets of low and high around the mid."""
-        low, high = self.groups.get(group) or self.groups.get(ANY, UNKNOWN)
+        of_class = self.groups.get(f"{group}/{keys.model_class}")
+        low, high = of_class or self.groups.get(group) or self.groups.get(ANY, UNKNOWN)
         own = self.own.get(support_names(keys)[0])
         width = self.widths[tier(keys, self.counts)] if own is None else own
         return low * width, high * width
