@@ -77,6 +77,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Message, ...] = ()
     scale: tuple[float, ...] = UNSCALED
     keys: Keys = NO_KEYS
+    usual_len: int = 0
 
     @property
     def count(self) -> int:
@@ -383,7 +384,10 @@ def _lengths(workload: Workload, model: Model, picker: _Picker, is_training: boo
         seq_len = picker.note("seq_len", given, default) if uses_tokens else 0
         if target:
             target = workload.output_len or target
-        return {"seq_len": seq_len, "target_len": target, "input_len": 0, "output_len": 0}
+        usual = min(workload.seq_len or seq_len, seq_len)
+        return {
+            "seq_len": seq_len, "target_len": target, "input_len": 0, "output_len": 0, "usual_len": usual,
+        }  # fmt: skip
     if model.objective not in ("causal", "seq2seq"):
         length = given or workload.input_len or default
         return {"seq_len": length, "target_len": target, "input_len": length, "output_len": 0}

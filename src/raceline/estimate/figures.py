@@ -58,14 +58,15 @@ class _Training:
         layouts = replace(self.layouts, scale=scale)
         shapes = replace(self.shapes, scale=scale[self.configs.layout])
         with np.errstate(divide="ignore", invalid="ignore"):
+            usual = train.usual_shapes(self.choices, self.rows, shapes)
             done = train.evaluate(
-                self.table, self.configs, layouts, shapes, self.devices, efficiency, self.reading
+                self.table, self.configs, layouts, shapes, self.devices, efficiency, self.reading, usual
             )
         row = np.array(train.pick(self.rows, done, self.choices, self.devices.memory_bytes))
         step_s = done.time.total[row]
         samples = np.array(self.rows.micro_batch)[row] * done.configs.accumulation[row] * self.layouts.dp
         rate = samples / step_s / np.array([choice.count for choice in self.choices])
-        tokens = np.array([c.seq_len if c.model.unit == "token" else np.nan for c in self.choices])
+        tokens = np.array([c.usual_len if c.model.unit == "token" else np.nan for c in self.choices])
         found = np.full((len(row), len(METRICS)), np.nan)
         found[:, _AT["samples_per_s_per_device"]] = rate
         found[:, _AT["tokens_per_s_per_device"]] = rate * tokens
@@ -125,10 +126,13 @@ class Prepared:
     choices: Sequence[Choice | None]
     efficiency: Efficiency
 
-    def figures(self, scale: Floats) -> Floats:
-        """Scenarios x METRICS under `scale` (scenarios x KINDS); NaN where there is no such figure."""
+    def figures(self, scale: Floats, is_wanted: NDArray[np.bool_] | None = None) -> Floats:
+        """Scenarios x METRICS under `scale` (scenarios x KINDS); NaN where there is no such figure, or where no
+        scenario of a model is wanted."""
         found = np.full((self.count, len(METRICS)), np.nan)
         for group in self.groups:
+            if is_wanted is not None and not is_wanted[group.index].any():
+                continue
             found[group.index] = group.figures(scale[group.index], self.efficiency)
         return found
 

@@ -56,7 +56,7 @@ def trained(
     needed_gib = host.host_memory_gib(choice, total, trained_elements, offloaded_bytes)
     fits, warnings = _verdict(choice, memory, needed_gib)
     workload = choice.scenario.workload
-    tokens_per_sample = choice.seq_len if choice.model.unit == "token" else 0
+    tokens_per_sample = choice.usual_len if choice.model.unit == "token" else 0
     steps = cost.training_steps(workload.tokens, workload.samples, tokens_per_sample, global_batch)
     duration = cost.scaled(step_s, steps) if steps else None
     flops_per_s = float(done.time.flops[row]) / step_s.mid

@@ -208,7 +208,8 @@ class Session:
         rows = train.spread(choices)
         configs, layouts, shapes = train.arrays(choices, rows, device_of)
         reading = train.input_seconds(choices, rows, configs)
-        done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency, reading)
+        usual = train.usual_shapes(choices, rows, shapes)
+        done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency, reading, usual)
         offloaded = states_off_device(table, layouts)
         picked = train.pick(rows, done, choices, devices.memory_bytes)
         estimates = [

@@ -32,11 +32,14 @@ class Evaluated:
 
 def evaluate(
     table: ModelTable, configs: Configs, layouts: Layouts, shapes: Shapes, devices: Devices,
-    efficiency: Efficiency, input_s: Floats | float = 0.0,
+    efficiency: Efficiency, input_s: Floats | float = 0.0, usual: Shapes | None = None,
 ) -> Evaluated:  # fmt: skip
-    """Memory and step time of every configuration; shapes are computed once each."""
+    """Memory and step time of every configuration; shapes are computed once each. `usual`: the shapes that
+    most steps have, where they aren't those that decide the peak of memory."""
     times = time_ops(table, shapes, devices, efficiency)
     memory = training_memory(table, configs, layouts, shapes, times, efficiency)
+    if usual is not None:
+        shapes, times = usual, time_ops(table, usual, devices, efficiency)
     time = training_step(table, configs, layouts, shapes, times, devices, efficiency, input_s)
     return Evaluated(configs, layouts, memory, time)
 
@@ -166,6 +169,14 @@ def _shapes(choices: Sequence[Choice], layouts: Layouts) -> Shapes:
         cache_bytes=element,
         scale=layouts.scale,
     )
+
+
+def usual_shapes(choices: Sequence[Choice], rows: Rows, shapes: Shapes) -> Shapes | None:
+    """The shapes of most steps, where a choice's samples are shorter than its longest one."""
+    if all(choice.usual_len == choice.seq_len for choice in choices):
+        return None
+    lengths = _column(choices[owner].usual_len for owner in rows.owner)
+    return replace(shapes, seq_len=lengths, new_tokens=lengths)
 
 
 def input_seconds(choices: Sequence[Choice], rows: Rows, configs: Configs) -> Floats:
