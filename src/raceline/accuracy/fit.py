@@ -20,7 +20,6 @@ from raceline.accuracy.observations import Observation, Observations
 from raceline.estimate.calibration import (
     ALL,
     KINDS,
-    MEMORY_KINDS,
     TIME_KINDS,
     Calibration,
     area_of,
@@ -34,23 +33,22 @@ Ints = NDArray[np.int64]
 
 # Which constants there are: by kind of scope, the kinds of work with the widths (standard deviations of
 # log factors) of their priors; `all` is all kinds of time together.
-# Left out, memory is best told without factors: sources differ by what they ran, not by a common share.
-_MEMORY = {"kept": 0.01, "logits": 0.01, "working": 0.01, "reserve": 0.015}
+# Memory has none: left out, it is best told by physics alone.
 PRIORS: Mapping[str, Mapping[str, float]] = {
-    "area": dict.fromkeys(TIME_KINDS, 0.06) | _MEMORY,
+    "area": dict.fromkeys(TIME_KINDS, 0.06),
     "kernels": {"all": 0.04, "traffic": 0.06, "host": 0.1},
-    "class": {"all": 0.15, "attention": 0.06, "traffic": 0.06} | _MEMORY,
+    "class": {"all": 0.15, "attention": 0.06, "traffic": 0.06},
     "generation": {
         "matmul": 0.06, "convolution": 0.08, "attention": 0.1, "traffic": 0.06, "weights": 0.06, "cache": 0.06,
     },
     "numbers": {"matmul": 0.05, "weights": 0.06},
     "generation+numbers": {"matmul": 0.05, "weights": 0.05},
     "generation+class": {"all": 0.04},
-    "runtime": {"all": 0.1, "host": 0.12, "traffic": 0.06, "collective": 0.1} | _MEMORY,
-    "runtime+class": {"all": 0.08} | _MEMORY,
+    "runtime": {"all": 0.1, "host": 0.12, "traffic": 0.06, "collective": 0.1},
+    "runtime+class": {"all": 0.08},
     "generation+runtime": {"all": 0.04},
     "accelerator": {"all": 0.05},
-    "method": {"all": 0.05, "traffic": 0.05} | _MEMORY,
+    "method": {"all": 0.05, "traffic": 0.05},
 }  # fmt: skip
 # Areas whose times stand on measured kernels: their constants are held nearer to 0.
 HELD_NEARER = {"infer/text": 0.25, "train/text": 0.6}
@@ -85,36 +83,31 @@ class Design:
     precision: Floats
 
 
-def blocks(items: Sequence[Observation]) -> dict[tuple[str, bool], Ints]:
-    """Observations that share constants: of one area, and times apart from memory."""
-    found: dict[tuple[str, bool], list[int]] = defaultdict(list)
+def blocks(items: Sequence[Observation]) -> dict[str, Ints]:
+    """Times that share constants, by area."""
+    found: dict[str, list[int]] = defaultdict(list)
     for at, item in enumerate(items):
-        if item.metric != "fits" and item.group not in SCORED_ONLY:
-            found[area_of(item.keys), item.is_memory].append(at)
-    return {key: np.array(listed) for key, listed in found.items()}
+        if item.metric != "fits" and not item.is_memory and item.group not in SCORED_ONLY:
+            found[area_of(item.keys)].append(at)
+    return {area: np.array(listed) for area, listed in sorted(found.items())}
 
 
-def design(items: Sequence[Observation], slopes: Floats, is_memory: bool, lone: frozenset[str]) -> Design:
+def design(items: Sequence[Observation], slopes: Floats, lone: frozenset[str]) -> Design:
     """Columns for every constant that these observations can move. `lone`: groups of too few sources, where a
     source's deviation can't be told from the group's own and isn't taken off."""
-    kinds = MEMORY_KINDS if is_memory else TIME_KINDS
-    nearer = 1.0 if is_memory else HELD_NEARER.get(area_of(items[0].keys), 1.0)
+    nearer = HELD_NEARER.get(area_of(items[0].keys), 1.0)
     columns: list[tuple[tuple[str, str], Ints, Floats, float]] = []
     for scope, members in _members(scopes(item.keys) for item in items).items():
         for kind, widest in PRIORS.get(kind_of_scope(scope), {}).items():
             prior = widest * nearer
-            if (kind != ALL and kind not in kinds) or (kind == ALL and is_memory):
-                continue
-            values = slopes[members]
-            values = values[:, : len(TIME_KINDS)].sum(axis=1) if kind == ALL else values[:, KINDS.index(kind)]
+            values = slopes[members].sum(axis=1) if kind == ALL else slopes[members, KINDS.index(kind)]
             if _is_moved(values, prior):
                 columns.append(((scope, kind), members, values, prior**-2))
     kept = len(columns)
-    span = slice(len(TIME_KINDS), None) if is_memory else slice(0, len(TIME_KINDS))
     for source, members in _members(
         () if item.group in lone else (item.row.source,) for item in items
     ).items():
-        columns.append(((source, "source"), members, slopes[members, span].sum(axis=1), SOURCE_PRIOR**-2))
+        columns.append(((source, "source"), members, slopes[members].sum(axis=1), SOURCE_PRIOR**-2))
     x = np.zeros((len(items), len(columns)))
     for at, (_, members, values, _) in enumerate(columns):
         x[members, at] = values
@@ -231,7 +224,7 @@ def _by_scope(known: Mapping[tuple[str, str], float]) -> Calibration:
 
 def linear(observations: Observations, scale: Floats, known: Mapping[tuple[str, str], float]) -> list[Solver]:
     """The regressions around `scale`, whose constants are `known`."""
-    predicted, slopes = observations.sensitivity(scale)
+    predicted, slopes = observations.sensitivity(scale, range(len(TIME_KINDS)))
     with np.errstate(divide="ignore", invalid="ignore"):
         residual = observations.sign * np.log(observations.measured / predicted)
     return solvers_of(observations.items, residual, slopes, known)
@@ -243,9 +236,9 @@ def solvers_of(
     """One solver for each block."""
     lone = frozenset(group for group, kinds in kinds_by_group(items).items() if "source" not in kinds)
     found = []
-    for (_, is_memory), rows in sorted(blocks(items).items()):
+    for rows in blocks(items).values():
         members = [items[at] for at in rows]
-        designed = design(members, slopes[rows], is_memory, lone)
+        designed = design(members, slopes[rows], lone)
         values = np.array([known.get(name, 0.0) for name in designed.names])
         target = np.where(np.isfinite(residual[rows]), residual[rows] + designed.x @ values, np.nan)
         found.append(Solver(rows, designed, target, np.array([item.group for item in members])))

@@ -25,12 +25,13 @@ _ELSEWHERE = {"serve-tpot": "load-tpot", "serve-ttft": "load-ttft"}
 
 class Bar(msgspec.Struct, frozen=True):
     """A group and what its error should be at most; None where no bar is set. `peer`: what the
-    best other tool reaches."""
+    best other tool reaches; `fold`: what the bar leaves out, where it names one (an unseen family)."""
 
     group: str
     median: float | None
     p90: float | None
     peer: str | None
+    fold: str | None = None
 
 
 @cache

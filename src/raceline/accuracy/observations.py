@@ -85,33 +85,67 @@ class Observations:
         """The factors of every scenario under one calibration (scenarios x KINDS)."""
         return columns(calibration.scale(keys) if keys else UNSCALED for keys in self.prepared.keys)
 
+    @cached_property
+    def _last(self) -> dict[bytes, Floats]:
+        return {}
+
+    def _figures(self, scale: Floats) -> Floats:
+        """All figures under `scale`; the last ones are kept, because several questions ask for the same."""
+        key = scale.tobytes()
+        if key not in self._last:
+            self._last.clear()
+            self._last[key] = self.prepared.figures(scale)
+        return self._last[key]
+
     def predicted(self, scale: Floats) -> Floats:
         """Predictions under `scale` (scenarios x KINDS)."""
+        return np.asarray(self._figures(scale)[self._gather])
+
+    def predicted_under(self, scales: Sequence[Floats]) -> Floats:
+        """Predictions under several sets of factors at once (scales x observations)."""
+        figures = self.prepared.figures_of(scales)
+        self._last.clear()
+        self._last[scales[0].tobytes()] = figures[0]
         at, column = self._gather
-        return np.asarray(self.prepared.figures(scale)[at, column])
+        return np.asarray(figures[:, at, column])
 
     def needed_gib(self, scale: Floats) -> Floats:
         """The peak of every scenario."""
-        return np.asarray(self.prepared.figures(scale)[:, METRICS.index("needed_gib")])
+        return self._figures(scale)[:, METRICS.index("needed_gib")]
 
     def limit_gib(self, scale: Floats) -> Floats:
         """The memory that every scenario's device has for it."""
-        return np.asarray(self.prepared.figures(scale)[:, METRICS.index("limit_gib")])
+        return self._figures(scale)[:, METRICS.index("limit_gib")]
+
+    @cached_property
+    def _parameters(self) -> dict[int, float]:
+        return {}
 
     def parameters_b(self, at: int) -> float:
         """Billions of parameters of a scenario's model."""
         choice = self.prepared.choices[at]
-        return count.parameters(choice.model) / 1e9 if choice else float("nan")
+        if choice is None:
+            return float("nan")
+        known = self._parameters
+        if id(choice.model) not in known:
+            known[id(choice.model)] = count.parameters(choice.model) / 1e9
+        return known[id(choice.model)]
 
-    def sensitivity(self, scale: Floats) -> tuple[Floats, Floats]:
-        """Predictions, and d log(time or bytes) / d log(factor), observations x KINDS."""
-        base = self.predicted(scale)
-        slopes = np.zeros((len(self), len(KINDS)))
-        for kind in range(len(KINDS)):
+    def sensitivity(
+        self, scale: Floats, kinds: Sequence[int] = tuple(range(len(KINDS)))
+    ) -> tuple[Floats, Floats]:
+        """Predictions, and d log(time or bytes) / d log(factor) of these kinds, observations x KINDS."""
+        scales = [scale]
+        for kind in kinds:
             changed = scale.copy()
             changed[:, kind] *= np.exp(STEP)
-            slopes[:, kind] = self.sign * np.log(self.predicted(changed) / base) / STEP
-        return base, np.nan_to_num(slopes)
+            scales.append(changed)
+        at, column = self._gather
+        found = self.prepared.figures_of(scales)[:, at, column]
+        slopes = np.zeros((len(self), len(KINDS)))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slopes[:, list(kinds)] = (self.sign * np.log(found[1:] / found[0]) / STEP).T
+        return found[0], np.nan_to_num(slopes)
 
 
 _COLUMN = {name: METRICS.index(name) for name in METRICS if name not in ("needed_gib", "limit_gib")}

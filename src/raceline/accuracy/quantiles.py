@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from raceline.accuracy.folds import KINDS, label
 from raceline.accuracy.observations import Observation
+from raceline.estimate.calibration import Keys
 from raceline.estimate.spread import ANY, TIERS, Spread, support_names, tier
 
 Floats = NDArray[np.float64]
@@ -29,6 +31,8 @@ class Residuals:
 
     def __init__(self, items: Sequence[Observation], residuals: Floats, labels: Sequence[str]) -> None:
         self.items, self.residuals, self.labels = items, residuals, np.array(labels)
+        self._code = {name: at for at, name in enumerate(dict.fromkeys(labels))}
+        self.codes = np.array([self._code[name] for name in labels], dtype=np.int64)
         self._members: dict[str, NDArray[np.int64]] = {}
         self._stretches: dict[tuple[str, str], float] = {}
         self.usable = np.isfinite(residuals)
@@ -36,6 +40,10 @@ class Residuals:
         self.groups = np.array([item.group for item in items])
         self.parts = np.array([part(item.group, name) for item, name in zip(items, labels, strict=True)])
         self.classes = np.array([item.keys.model_class for item in items])
+        self._class_code = {name: at for at, name in enumerate(dict.fromkeys(self.classes.tolist()))}
+        self.class_codes = np.array(
+            [self._class_code[name] for name in self.classes.tolist()], dtype=np.int64
+        )
         self.tiers = tiers(items, labels)
         self.widths = self._tier_widths()
         self.scaled = residuals / np.array(self.widths)[self.tiers]
@@ -67,17 +75,26 @@ class Residuals:
 
     def _quantiles(self, group: str, of_class: str, without: set[str]) -> tuple[float, float]:
         rest = self._rest(group, without)
-        chosen = rest[self.classes[rest] == of_class]
+        chosen = rest[self.class_codes[rest] == self._class_code.get(of_class, -1)]
         if len(chosen) < FEWEST_OF_CLASS:
             chosen = rest
         if len(chosen) < FEWEST_RESIDUALS:
-            chosen = np.flatnonzero(self.usable & ~np.isin(self.labels, list(without)))
-        low, high = np.quantile(self.scaled[chosen], (LOW, HIGH))
-        return min(float(low), 0.0), max(float(high), 0.0)
+            chosen = self._without(np.flatnonzero(self.usable), without)
+        low, high = quantiles(self.scaled[chosen])
+        return min(low, 0.0), max(high, 0.0)
 
     def _rest(self, group: str, without: set[str]) -> NDArray[np.int64]:
-        members = self._members.setdefault(group, np.flatnonzero(self.usable & (self.parts == group)))
-        return members[~np.isin(self.labels[members], list(without))]
+        if group not in self._members:
+            self._members[group] = np.flatnonzero(self.usable & (self.parts == group))
+        return self._without(self._members[group], without)
+
+    def _without(self, rows: NDArray[np.int64], labels: set[str]) -> NDArray[np.int64]:
+        """The rows that belong to none of these folds."""
+        codes = self.codes[rows]
+        left = np.ones(len(rows), dtype=bool)
+        for name in labels:
+            left &= codes != self._code.get(name, -1)
+        return rows[left]
 
     def _stretch(self, group: str, left_out: str) -> float:
         """How much wider the ends must be to hold WANTED of each fold that they haven't seen, asked of the
@@ -89,15 +106,17 @@ class Residuals:
 
     def _found_stretch(self, group: str, left_out: str) -> float:
         rest = self._rest(group, {left_out})
-        names = np.unique(self.labels[rest])
-        if len(names) < 3:
+        codes, classes = self.codes[rest], self.class_codes[rest]
+        folds = np.unique(codes).tolist()
+        if len(folds) < 3:
             return 1.0
         inside, factors = np.zeros(len(STRETCHES)), np.array(STRETCHES)
-        for name in names:
-            held = rest[self.labels[rest] == name]
-            for of_class in np.unique(self.classes[held]):
-                values = self.scaled[held[self.classes[held] == of_class], None]
-                low, high = self._quantiles(group, str(of_class), {left_out, str(name)})
+        names, class_names = list(self._code), list(self._class_code)
+        for fold in folds:
+            is_held = codes == fold
+            for of_class in np.unique(classes[is_held]).tolist():
+                values = self.scaled[rest[is_held & (classes == of_class)], None]
+                low, high = self._quantiles(group, class_names[of_class], {left_out, names[fold]})
                 inside += ((values >= low * factors) & (values <= high * factors)).sum(axis=0)
         enough = np.flatnonzero(inside / len(rest) >= WANTED)
         return float(factors[enough[0]]) if len(enough) else float(factors[-1])
@@ -114,9 +133,21 @@ class Residuals:
             for of_class, count in zip(classes.tolist(), counts.tolist(), strict=True):
                 if count >= FEWEST_OF_CLASS:
                     found[f"{group}/{of_class}"] = _rounded(self.ends(group, of_class, f"{kind}="))
-        low, high = np.quantile(self.scaled[self.usable], (LOW, HIGH))
-        found[ANY] = _rounded((float(low), float(high)))
+        found[ANY] = _rounded(quantiles(self.scaled[self.usable]))
         return Spread(found, self.widths, dict(sorted(counts_of(self.items).items())))
+
+
+def quantiles(values: Floats) -> tuple[float, float]:
+    """LOW and HIGH of at least one value, linear between two neighbours."""
+    places = [share * (len(values) - 1) for share in (LOW, HIGH)]
+    below = [int(place) for place in places]
+    above = [min(at + 1, len(values) - 1) for at in below]
+    ordered = np.partition(values, sorted({*below, *above}))
+    low, high = (
+        float(ordered[at] + (place - at) * (ordered[over] - ordered[at]))
+        for place, at, over in zip(places, below, above, strict=True)
+    )
+    return low, high
 
 
 def part(group: str, left_out: str) -> str:
@@ -127,17 +158,18 @@ def part(group: str, left_out: str) -> str:
 def tiers(items: Sequence[Observation], labels: Sequence[str]) -> NDArray[np.int64]:
     """The tier of each observation as its own fold sees it: without the rows that it leaves out."""
     whole = counts_of(items)
-    by_label = {
-        name: counts_of([i for i in items if label(i, name.partition("=")[0]) == name])
-        for name in set(labels)
-    }
-    found = []
-    for item, name in zip(items, labels, strict=True):
-        nearest, wider = support_names(item.keys)
-        found.append(
-            tier(item.keys, {part: whole[part] - by_label[name][part] for part in (nearest, *wider)})
-        )
-    return np.array(found, dtype=np.int64)
+    members: dict[str, list[Observation]] = defaultdict(list)
+    for kind in {name.partition("=")[0] for name in labels}:
+        for item in items:
+            members[label(item, kind)].append(item)
+    by_label = {name: counts_of(members[name]) for name in set(labels)}
+
+    @cache
+    def seen(keys: Keys, name: str) -> int:
+        nearest, wider = support_names(keys)
+        return tier(keys, {part: whole[part] - by_label[name][part] for part in (nearest, *wider)})
+
+    return np.array([seen(item.keys, name) for item, name in zip(items, labels, strict=True)], dtype=np.int64)
 
 
 def counts_of(items: Sequence[Observation]) -> Counter[str]:

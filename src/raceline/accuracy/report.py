@@ -38,9 +38,9 @@ class Fold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupScore(msgspec.Struct, frozen=True, kw_only=True):
-    """A group. `folds`: the further off first, which stands for the group. `in_sample_…`: the same values
-    predicted by constants fitted with them. `is_met`: None where no bar is set; `is_range_met`: None where there
-    are too few values to say."""
+    """A group. `folds`: what the bar leaves out first (`bar_fold`), else the further off; the first stands for
+    the group. `in_sample_…`: the same values predicted by constants fitted with them. `is_met`: None where no bar
+    is set; `is_range_met`: None where there are too few values to say."""
 
     group: str
     runs: int
@@ -49,6 +49,7 @@ class GroupScore(msgspec.Struct, frozen=True, kw_only=True):
     in_sample_p90: float
     bar_median: float | None
     bar_p90: float | None
+    bar_fold: str | None
     peer: str | None
     is_met: bool | None
     is_range_met: bool | None
@@ -61,7 +62,8 @@ class GroupScore(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def p90(self) -> float:
         """The worse 90th percentile, which the bar holds for."""
-        return max(fold.errors.p90 for fold in self.folds)
+        held = self.folds[:1] if self.bar_fold else self.folds
+        return max(fold.errors.p90 for fold in held)
 
 
 class Slice(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +129,7 @@ def score_group(bar: Bar, scored: Sequence[Scored]) -> GroupScore:
         Fold(left_out=way, folds=len({item.fold for item in part}), errors=errors_of(part))
         for way, part in ways
     )
+    folds = tuple(sorted(folds, key=lambda fold: fold.left_out != bar.fold))
     within = [abs(item.in_sample / item.measured - 1.0) for item in ways[0][1]]
     return GroupScore(
         group=bar.group,
@@ -136,8 +139,9 @@ def score_group(bar: Bar, scored: Sequence[Scored]) -> GroupScore:
         in_sample_p90=quantile(within, 0.9),
         bar_median=bar.median,
         bar_p90=bar.p90,
+        bar_fold=bar.fold,
         peer=bar.peer,
-        is_met=is_bar_met(bar, [fold.errors for fold in folds]),
+        is_met=is_bar_met(bar, [fold.errors for fold in folds if bar.fold in (None, fold.left_out)]),
         is_range_met=_is_range_met([fold.errors for fold in folds], INSIDE_GROUP, GROUP_ENOUGH),
     )
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from raceline.accuracy import fit
 from raceline.accuracy.constants import Constants, pack, stored
-from raceline.accuracy.folds import folds, kinds_by_group, label
+from raceline.accuracy.folds import KINDS, folds, kinds_by_group, label
 from raceline.accuracy.observations import Observation, Observations, observe
 from raceline.accuracy.quantiles import Residuals
 from raceline.accuracy.result import Scored, Scores, Unscored, Verdict
@@ -57,23 +57,22 @@ def score_published(catalogue: Catalogue, read: Read, refit: bool = False) -> Sc
 def score(observations: Observations, known: Constants) -> tuple[list[Scored], Residuals]:
     """Every measured value under each kind of fold that its group is cut by, and the residuals."""
     kinds = kinds_by_group(observations.items)
-    within = observations.predicted(_whole(observations, known))
-    items: list[Observation] = []
-    labels: list[str] = []
-    at: list[int] = []
-    predictions: list[float] = []
-    for kind in ("source", "family", "accelerator"):
-        chosen = [
+    chosen = {
+        kind: [
             i for i, item in enumerate(observations.items) if kind in kinds[item.group] and _is_timed(item)
         ]
-        if not chosen:
-            continue
-        predicted = observations.predicted(_left_out(observations, known, kind))
-        for index in chosen:
-            items.append(observations.items[index])
-            labels.append(label(observations.items[index], kind))
-            at.append(index)
-            predictions.append(float(predicted[index]))
+        for kind in KINDS
+    }
+    count, scales = observations.prepared.count, [_whole(observations, known)]
+    for kind, index in chosen.items():
+        scales.append(_left_out([observations.items[i] for i in index], count, known, kind))
+    within, *left_out = observations.predicted_under(scales)
+    items = [observations.items[i] for index in chosen.values() for i in index]
+    labels = [label(observations.items[i], kind) for kind, index in chosen.items() for i in index]
+    at = [i for index in chosen.values() for i in index]
+    predictions = [
+        float(value) for found, index in zip(left_out, chosen.values(), strict=True) for value in found[index]
+    ]
     residuals = _residuals(items, predictions, labels)
     scored = _with_ranges(items, labels, np.array(predictions), within[at], residuals, observations)
     return scored, residuals
@@ -96,11 +95,11 @@ def _whole(observations: Observations, known: Constants) -> Floats:
     return observations.scale(known.calibration(None))
 
 
-def _left_out(observations: Observations, known: Constants, kind: str) -> Floats:
-    """The factors of every scenario with its own fold's constants."""
+def _left_out(items: Sequence[Observation], count: int, known: Constants, kind: str) -> Floats:
+    """The factors of `count` scenarios, with its own fold's constants where one is among `items`."""
     calibrations: dict[str, Calibration] = {}
-    scale = np.tile(np.array(UNSCALED), (observations.prepared.count, 1))
-    for item in observations.items:
+    scale = np.tile(np.array(UNSCALED), (count, 1))
+    for item in items:
         name = label(item, kind)
         if name not in known.folds:
             continue

@@ -53,6 +53,30 @@ class _Training:
     shapes: Shapes
     reading: Floats
 
+    def repeated(self, times: int) -> _Training:
+        """The same scenarios, `times` times one after the other."""
+        count, rows = len(self.choices), len(self.rows)
+        owners = np.repeat(np.arange(times) * count, rows)
+        return replace(
+            self,
+            choices=self.choices * times,
+            device_of=self.device_of * times,
+            rows=train.Rows(
+                (np.tile(self.rows.owner, times) + owners).tolist(),
+                self.rows.micro_batch * times,
+                self.rows.recompute * times,
+            ),
+            configs=Configs(
+                np.arange(times * rows),
+                np.tile(self.configs.layout, times) + owners,
+                np.tile(self.configs.accumulation, times),
+                np.tile(self.configs.recompute, times),
+            ),
+            layouts=self.layouts.take(np.tile(np.arange(count), times)),
+            shapes=self.shapes.take(np.tile(np.arange(rows), times)),
+            reading=np.tile(self.reading, times),
+        )
+
     def figures(self, scale: Floats, efficiency: Efficiency) -> Floats:
         """Choices x METRICS under `scale` (choices x KINDS)."""
         layouts = replace(self.layouts, scale=scale)
@@ -90,6 +114,10 @@ class _Inference:
     devices: Devices
     serving: Serving
 
+    def repeated(self, times: int) -> _Inference:
+        """The same scenarios, `times` times one after the other."""
+        return replace(self, serving=self.serving.take(np.tile(np.arange(len(self.serving)), times)))
+
     def figures(self, scale: Floats, efficiency: Efficiency) -> Floats:
         """Choices x METRICS under `scale` (choices x KINDS)."""
         serving = replace(self.serving, scale=scale)
@@ -126,14 +154,18 @@ class Prepared:
     choices: Sequence[Choice | None]
     efficiency: Efficiency
 
-    def figures(self, scale: Floats, is_wanted: NDArray[np.bool_] | None = None) -> Floats:
-        """Scenarios x METRICS under `scale` (scenarios x KINDS); NaN where there is no such figure, or where no
-        scenario of a model is wanted."""
-        found = np.full((self.count, len(METRICS)), np.nan)
+    def figures(self, scale: Floats) -> Floats:
+        """Scenarios x METRICS under `scale` (scenarios x KINDS); NaN where there is no such figure."""
+        return np.asarray(self.figures_of([scale])[0])
+
+    def figures_of(self, scales: Sequence[Floats]) -> Floats:
+        """Several `figures` at once: scales x scenarios x METRICS. Models with few scenarios take little longer
+        than for one."""
+        found = np.full((len(scales), self.count, len(METRICS)), np.nan)
         for group in self.groups:
-            if is_wanted is not None and not is_wanted[group.index].any():
-                continue
-            found[group.index] = group.figures(scale[group.index], self.efficiency)
+            scale = np.concatenate([one[group.index] for one in scales])
+            figures = group.repeated(len(scales)).figures(scale, self.efficiency)
+            found[:, group.index] = figures.reshape(len(scales), len(group.index), -1)
         return found
 
     def unscaled(self) -> Floats:
