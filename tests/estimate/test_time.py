@@ -171,6 +171,20 @@ def test_a_fast_disk_costs_nothing() -> None:
     assert fast is not None and fast.input == 0.0
 
 
+def test_slow_preparation_of_samples_is_waited_for() -> None:
+    found = estimate(changed(workload={"sample_cpu_s": 1000.0}, setup={"loaders": 5}))
+    assert found.bound_by == "input" and found.step_time_s is not None
+    assert found.step_time_s.mid == pytest.approx(200.0)
+
+
+def test_the_longest_sample_decides_memory_and_the_usual_one_time() -> None:
+    short, long = (estimate(changed(workload={"seq_len": length})) for length in (2048, 8192))
+    mixed = estimate(changed(workload={"seq_len": 2048, "longest_sample": 8192}))
+    assert mixed.memory_gib.total.mid == pytest.approx(long.memory_gib.total.mid)
+    assert mixed.step_time_s is not None and short.step_time_s is not None
+    assert mixed.step_time_s.mid == pytest.approx(short.step_time_s.mid)
+
+
 def test_an_offer_sets_the_price_and_an_unknown_one_is_refused() -> None:
     aws = estimate(changed(hardware={"offer": "aws"})).cost_usd
     any_ = estimate(changed()).cost_usd

@@ -49,7 +49,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sample, `longest_sample` the one that decides the peak where samples differ. `tokens` or
     `samples` is the amount of data in all, `concurrency` the sequences served at once.
     `components`: the parts of a composed model that are on the device (None: all of them).
-    `sample_bytes`: what reading one sample from storage moves."""
+    `sample_bytes`: what reading one sample from storage moves; `sample_cpu_s`: seconds of one core that
+    decoding and augmenting it takes."""
 
     task: Task = "train"
     method: Method | None = None
@@ -63,6 +64,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     concurrency: Count | None = None
     components: tuple[str, ...] | None = None
     sample_bytes: Positive | None = None
+    sample_cpu_s: Positive | None = None
 
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,7 +113,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     where it is not tp. `channels_last`: images are stored so that a position's channels lie together (compilers
     see to it themselves). Serving: `attention_dp` groups of tp devices in one replica attend to sequences of
     their own and share the experts; `prefill` and `decode` are the pools of a disaggregated service;
-    `draft_tokens` are proposed for each step and checked in it (speculative decoding)."""
+    `draft_tokens` are proposed for each step and checked in it (speculative decoding). `loaders`: processes or
+    threads beside each device that prepare samples."""
 
     framework: str | None = None
     runtime: str | None = None
@@ -141,6 +144,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     attention: AttentionKernel | None = None
     experts: ExpertKernel | None = None
     fused_loss: bool | None = None
+    loaders: Count | None = None
     compile: bool | None = None
     channels_last: bool | None = None
     offload: Offload | None = None

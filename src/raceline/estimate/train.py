@@ -180,12 +180,15 @@ def usual_shapes(choices: Sequence[Choice], rows: Rows, shapes: Shapes) -> Shape
 
 
 def input_seconds(choices: Sequence[Choice], rows: Rows, configs: Configs) -> Floats:
-    """Seconds to read one step's samples, where the scenario states both their size and the rate."""
+    """Seconds to read and prepare one step's samples, as far as the scenario states what that takes."""
     per_sample = []
     for choice in choices:
         size, rate = choice.scenario.workload.sample_bytes, choice.scenario.hardware.read_mbs
         nodes = -(-choice.count // choice.device.per_node)
-        per_sample.append(size / (rate * 1e6 * nodes) * choice.dp if size and rate else 0.0)
+        reading = size / (rate * 1e6 * nodes) * choice.dp if size and rate else 0.0
+        work, loaders = choice.scenario.workload.sample_cpu_s, choice.scenario.setup.loaders
+        preparing = work / loaders * choice.dp / choice.count if work and loaders else 0.0
+        per_sample.append(max(reading, preparing))
     owner = np.array(rows.owner, dtype=np.int64)
     return np.asarray(np.array(per_sample)[owner] * np.array(rows.micro_batch) * configs.accumulation)
 

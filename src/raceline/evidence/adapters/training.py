@@ -45,10 +45,11 @@ COUNTS = (
     "count", "gpus_per_node", "dp", "tp", "pp", "cp", "ep", "micro_batch", "global_batch", "seq_len", "image_size",
     "zero_stage", "virtual_stages", "accumulation", "lora_rank", "zero_group", "slices", "mean_length", "per_node",
     "cores_per_chip", "longest_sample", "output_len", "layers", "hidden", "heads", "ffn", "vocab",
+    "loaders",
 )  # fmt: skip
 RATES = (
     "peak_mem_gib", "tokens_per_s_per_gpu", "samples_per_s_per_gpu", "step_time_s", "model_tflops_per_gpu",
-    "mfu", "time_to_train_min", "device_mib", "sample_tokens", "at_load_gib",
+    "mfu", "time_to_train_min", "device_mib", "sample_tokens", "at_load_gib", "sample_cpu_s",
 )  # fmt: skip
 ATTENTION = {"flash2": "flash", "flash3": "flash", "flash4": "flash", "sdpa-flash2": "flash", "flash-2": "flash",
              "flash-2 ring": "flash", "xformers": "flash", "none": "eager"}  # fmt: skip
@@ -268,7 +269,10 @@ def _scenario(cells: dict[str, Any]) -> dict[str, Any]:
     workload = {
         "task": "train",
         "method": cells.get("method") or "pretrain",
-        **{name: cells.get(name) for name in ("seq_len", "longest_sample", "output_len", "image_size")},
+        **{
+            name: cells.get(name)
+            for name in ("seq_len", "longest_sample", "output_len", "image_size", "sample_cpu_s")
+        },
         "components": components.split(",") if components else None,
     }
     return {
@@ -313,6 +317,7 @@ def _setup(cells: dict[str, Any], micro: int | None, batch: int | None) -> dict[
     setup = {name: cells.get(name) for name in (
         "runtime", "precision", "optimizer", "dp", "tp", "pp", "cp", "ep", "sequence_parallel", "zero_stage",
         "recompute", "experts", "channels_last", "runtime_version", "fused_loss", "offload", "optimizer_in_backward",
+        "loaders",
     )}  # fmt: skip
     return {
         **setup,
