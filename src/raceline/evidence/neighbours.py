@@ -8,6 +8,7 @@ same setup; beyond about 1 a run says little about another.
 from __future__ import annotations
 
 import gzip
+import math
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -21,6 +22,9 @@ Floats = NDArray[np.float64]
 # What another value of a setting costs, and a factor of two in a size.
 WORDS = {"generation": 0.5, "accelerator": 0.25, "runtime": 0.4, "numbers": 0.4, "method": 0.4}
 SIZES = {"parameters": 0.2, "length": 0.15, "batch": 0.15, "devices": 0.08}
+
+# Setups whose rows are kept at hand: many scenarios share one.
+MOST_CACHED = 256
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,36 +85,46 @@ class Neighbours:
         self.features = {name: np.array(column) for name, column in index.features.items()}
         self.sizes = {name: np.log2(np.maximum(column, 1e-9)) for name, column in index.sizes.items()}
         self.rows: dict[int, NDArray[np.int64]] = {}
+        self._cached: dict[tuple[object, ...], tuple[NDArray[np.int64], Floats, list[Floats]]] = {}
         tasks = np.array(index.tasks)
         for code in np.unique(tasks).tolist():
             self.rows[code] = np.flatnonzero(tasks == code)
 
     def nearest(self, wanted: Features, metrics: Sequence[str], most: int = 3) -> tuple[Found, ...]:
         """The nearest measured values of these metrics, one a run; none of another task or class."""
-        rows = self.rows.get(self.code.get(f"{wanted.task}/{wanted.model_class}", -1))
-        if rows is None:
+        words = tuple(getattr(wanted, name) for name in WORDS)
+        rows, distance, sizes = self._alike(wanted.task, wanted.model_class, tuple(metrics), words)
+        if not len(rows):
             return ()
-        codes = [self.code[metric] for metric in metrics if metric in self.code]
-        rows = rows[np.isin(self.metrics[rows], codes)]
-        distance = self._distances(wanted, rows)
+        for (name, cost), column in zip(SIZES.items(), sizes, strict=True):
+            distance = distance + cost * np.abs(column - math.log2(max(getattr(wanted, name), 1e-9)))
         found: dict[str, Found] = {}
-        for at in np.argsort(distance, kind="stable")[: 6 * most].tolist():
+        for at in _least(distance, 6 * most).tolist():
             row = int(rows[at])
-            item = self._found(row, float(distance[at]))
-            found.setdefault(item.id, item)
+            name = self.index.ids[row]
+            if name not in found:
+                found[name] = self._found(row, float(distance[at]))
             if len(found) == most:
                 break
         return tuple(found.values())
 
-    def _distances(self, wanted: Features, rows: NDArray[np.int64]) -> Floats:
-        total = np.zeros(len(rows))
-        for name, cost in WORDS.items():
-            code = self.code.get(getattr(wanted, name), -1)
-            total += cost * (self.features[name][rows] != code)
-        for name, cost in SIZES.items():
-            size = np.log2(max(getattr(wanted, name), 1e-9))
-            total += cost * np.abs(self.sizes[name][rows] - size)
-        return total
+    def _alike(
+        self, task: str, model_class: str, metrics: tuple[str, ...], words: tuple[str, ...]
+    ) -> tuple[NDArray[np.int64], Floats, list[Floats]]:
+        """The rows of a task and a class with these metrics, what their words cost beside `words`, and their
+        sizes."""
+        key = (task, model_class, metrics, words)
+        if key not in self._cached:
+            rows = self.rows.get(self.code.get(f"{task}/{model_class}", -1), np.zeros(0, dtype=np.int64))
+            codes = [self.code[metric] for metric in metrics if metric in self.code]
+            rows = rows[np.isin(self.metrics[rows], codes)]
+            total = np.zeros(len(rows))
+            for (name, cost), word in zip(WORDS.items(), words, strict=True):
+                total += cost * (self.features[name][rows] != self.code.get(word, -1))
+            if len(self._cached) >= MOST_CACHED:
+                self._cached.clear()
+            self._cached[key] = rows, total, [self.sizes[name][rows] for name in SIZES]
+        return self._cached[key]
 
     def _found(self, row: int, distance: float) -> Found:
         index = self.index
@@ -121,6 +135,14 @@ class Neighbours:
             distance=round(distance, 3),
             source_url=index.words[index.sources[row]],
         )
+
+
+def _least(values: Floats, most: int) -> NDArray[np.int64]:
+    """Where the least values stand, in order; of equal ones the first come first."""
+    if len(values) <= most:
+        return np.argsort(values, kind="stable")
+    near = np.flatnonzero(values <= np.partition(values, most - 1)[most - 1])
+    return near[np.argsort(values[near], kind="stable")[:most]]
 
 
 def build(rows: Sequence[tuple[str, str, float, str, Features]]) -> Index:

@@ -298,7 +298,12 @@ def _same_rows(values: Floats) -> Ints:
     """A code that rows with the same values share."""
     if not len(values) or bool((values == values[0]).all()):
         return np.zeros(len(values), dtype=np.int64)
-    return np.asarray(np.unique(values, axis=0, return_inverse=True)[1], dtype=np.int64).reshape(-1)
+    raw, width = values.tobytes(), values.dtype.itemsize * values.shape[1]
+    codes: dict[bytes, int] = {}
+    return np.array(
+        [codes.setdefault(raw[at : at + width], len(codes)) for at in range(0, len(raw), width)],
+        dtype=np.int64,
+    )
 
 
 def _shapes(

@@ -160,5 +160,9 @@ def _struct(value: msgspec.Struct) -> dict[str, Any]:
     data = {config.tag_field: config.tag} if config.tag_field else {}
     for name, encoded in _names(type(value)):
         item = getattr(value, name)
-        data[encoded] = item if type(item) in _PLAIN else builtin(item)
+        kind = type(item)
+        if kind is float:
+            data[encoded] = item if math.isfinite(item) else None
+        else:
+            data[encoded] = item if kind in _PLAIN else builtin(item)
     return data

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 DASH = "–"
@@ -181,12 +182,10 @@ def money(value: float) -> str:
     return f"{value:.2f}" if abs(value) >= 0.1 else plain(value, 2)
 
 
+@lru_cache(maxsize=1024)
 def unit_of(name: str) -> str:
     """The unit that a parameter's name carries (``needed_gib`` -> ``gib``); empty for none."""
-    for unit in _SUFFIXES:
-        if name == unit or name.endswith("_" + unit):
-            return unit
-    return ""
+    return next((unit for unit in _SUFFIXES if name == unit or name.endswith("_" + unit)), "")
 
 
 def shown(name: str, value: Any) -> str:
