@@ -60,7 +60,12 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_cir
 
 def show_line(result: Any) -> None:
     """Write `result` as one line of JSON Lines."""
-    sys.stdout.write(_ENCODER.encode(builtin(result)) + "\n")
+    data = builtin(result)
+    try:
+        line = msgspec.json.encode(data).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which a JSON text may hold
+        line = _ENCODER.encode(data)
+    sys.stdout.write(line + "\n")
 
 
 def progress(item: Any) -> None:

@@ -99,15 +99,18 @@ def _layout_grid(table: ModelTable, job: Job, devices: Devices, limits: Limits) 
     expert = EXPERT if table.experts > 1 else (1,)
     offload = OFFLOAD if limits.with_offload else (0,)
     axes = (
-        np.arange(len(pairs)), np.array(TENSOR), np.array(PIPELINE), np.array(context), np.array(expert),
-        np.arange(4), np.array(offload), np.arange(len(limits.precisions)),
+        np.arange(len(pairs)), np.array(TENSOR), np.array(PIPELINE), np.array(context), np.array(expert)
     )  # fmt: skip
-    pair, tp, pp, cp, ep, zero, away, precision = (axis.ravel() for axis in np.meshgrid(*axes, indexing="ij"))
+    cuts = [axis.ravel() for axis in np.meshgrid(*axes, indexing="ij")]
+    is_whole = pairs[cuts[0], 1] % (cuts[1] * cuts[2] * cuts[3]) == 0
+    is_whole &= cuts[1] <= devices.per_node[pairs[cuts[0], 0]]
+    further = np.meshgrid(np.arange(4), np.array(offload), np.arange(len(limits.precisions)), indexing="ij")
+    each, rows = further[0].size, int(is_whole.sum())
+    pair, tp, pp, cp, ep = (np.repeat(axis[is_whole], each) for axis in cuts)
+    zero, away, precision = (np.tile(axis.ravel(), rows) for axis in further)
     device, count = pairs[pair, 0], pairs[pair, 1]
-    model_size = tp * pp * cp
-    dp = count // model_size
-    is_allowed = (dp >= 1) & (dp * model_size == count)
-    is_allowed &= tp <= devices.per_node[device]
+    dp = count // (tp * pp * cp)
+    is_allowed = dp >= 1
     is_allowed &= (pp <= table.layers) & ((pp == 1) | (tp == 1) | (tp * pp <= 128))
     is_allowed &= (ep <= table.experts) & (dp * cp % ep == 0)
     is_allowed &= np.where(dp * cp == 1, zero == 0, zero != 2)
