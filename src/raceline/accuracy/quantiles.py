@@ -19,7 +19,9 @@ Flags = NDArray[np.bool_]
 # The ends of the range hold this share of the residuals between them.
 LOW, HIGH = 0.1, 0.9
 # What is asked of groups that a range has not seen, and how far it is stretched or tightened for that.
-WANTED, STRETCHES = 0.77, (0.85, 0.92, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+WANTED, STRETCHES = 0.72, (0.85, 0.92, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
+# One end is at least this share of the other: that all known sources lie on one side may be their own.
+SHORTER = 0.2
 # Residuals that a group needs for a range of its own, and a class of models within it.
 FEWEST_RESIDUALS, FEWEST_OF_CLASS = 20, 30
 WIDEST = 2.5
@@ -81,7 +83,7 @@ class Residuals:
         if len(chosen) < FEWEST_RESIDUALS:
             chosen = self._without(np.flatnonzero(self.usable), without)
         low, high = quantiles(self.scaled[chosen])
-        return min(low, 0.0), max(high, 0.0)
+        return min(low, -SHORTER * high, 0.0), max(high, -SHORTER * low, 0.0)
 
     def _rest(self, group: str, without: set[str]) -> NDArray[np.int64]:
         if group not in self._members:
@@ -118,7 +120,8 @@ class Residuals:
                 values = self.scaled[rest[is_held & (classes == of_class)], None]
                 low, high = self._quantiles(group, class_names[of_class], {left_out, names[fold]})
                 inside += ((values >= low * factors) & (values <= high * factors)).sum(axis=0)
-        enough = np.flatnonzero(inside / len(rest) >= WANTED)
+        # few folds say less of the next one: the share that n of them must hold is (n + 1) / n of it
+        enough = np.flatnonzero(inside / len(rest) >= min(WANTED * (1.0 + 1.0 / len(folds)), 0.8))
         return float(factors[enough[0]]) if len(enough) else float(factors[-1])
 
     def spread(self) -> Spread:
