@@ -258,80 +258,135 @@ def training_memory(
     efficiency: Efficiency,
 ) -> Memory:  # fmt: skip
     """Peak memory of each configuration."""
-    activations = shape_memory(table, shapes, times, efficiency)
-    ones = np.ones(len(layouts))
-    is_one_stage = (layouts.pp == 1).astype(float)
-    first = _peak(
-        configs,
-        layouts,
-        stage_states(table, layouts, efficiency, ones, is_one_stage),
-        activations,
-        efficiency,
-    )
-    if not np.any(layouts.pp > 1):
+    stages = _stages(table, configs, layouts, shapes, times, efficiency)
+    first, last = stages[0].parts(efficiency), stages[-1].parts(efficiency)
+    if len(stages) == 1:
         return first
-    last = _peak(
-        configs,
-        layouts,
-        stage_states(table, layouts, efficiency, is_one_stage, ones),
-        activations,
-        efficiency,
-    )
     fuller = first.total >= last.total
     names = [item.name for item in fields(Memory)]
     parts = {name: np.where(fuller, getattr(first, name), getattr(last, name)) for name in names}
     return Memory(**{**parts, "last_allocated": last.last_allocated})
 
 
+def needed_memory(
+    table: ModelTable, configs: Configs, layouts: Layouts, shapes: Shapes, times: ShapeTimes,
+    efficiency: Efficiency,
+) -> Floats:  # fmt: skip
+    """`training_memory`'s `needed` alone."""
+    stages = _stages(table, configs, layouts, shapes, times, efficiency)
+    first, last = stages[0], stages[-1]
+    if len(stages) == 1:
+        return first.needed(efficiency)
+    return np.where(first.total >= last.total, first.needed(efficiency), last.needed(efficiency))
+
+
+def _stages(
+    table: ModelTable, configs: Configs, layouts: Layouts, shapes: Shapes, times: ShapeTimes,
+    efficiency: Efficiency,
+) -> list[_Peak]:  # fmt: skip
+    """The peaks of the first and, where there are pipelines, of the last stage."""
+    activations = shape_memory(table, shapes, times, efficiency)
+    ones, is_one_stage = np.ones(len(layouts)), (layouts.pp == 1).astype(float)
+    ends = [(ones, is_one_stage)]
+    if np.any(layouts.pp > 1):
+        ends.append((is_one_stage, ones))
+    return [
+        _peak(configs, layouts, stage_states(table, layouts, efficiency, *pair), activations, efficiency)
+        for pair in ends
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Peak:
+    """One stage at its peak (arrays of N), and which phase that is."""
+
+    states: StageStates
+    at: NDArray[np.int64]
+    kept: Floats
+    logits: Floats
+    working: Floats
+    carried: Floats
+    is_turn: NDArray[np.bool_]
+    is_forward: NDArray[np.bool_]
+    is_update: NDArray[np.bool_]
+    allocated: Floats
+    spare: Floats
+    reserved: Floats
+    outside: Floats
+
+    @property
+    def total(self) -> Floats:
+        """All bytes."""
+        return self.allocated + self.reserved
+
+    def needed(self, efficiency: Efficiency) -> Floats:
+        """Bytes that must fit: what the allocator can give back under pressure not counted in full."""
+        return (
+            self.allocated + self.outside + (self.reserved - self.outside) * efficiency.slack_under_pressure
+        )
+
+    def parts(self, efficiency: Efficiency) -> Memory:
+        """The peak by part."""
+        states, at = self.states, self.at
+        gradients = states.gradients[at]
+        layer = np.where(self.is_forward, 0.0, states.layer_gradients[at])
+        kept = np.where(self.is_update, 0.0, self.working + self.kept * self.is_turn)
+        return Memory(
+            total=self.total,
+            parameters=states.weights[at],
+            gradients=np.where(self.is_forward | (self.is_turn & ~self.is_update), self.carried, gradients),
+            optimizer=states.optimizer[at],
+            activations=np.where(self.is_forward, self.kept, kept),
+            logits=np.where(self.is_forward, self.logits, 0.0),
+            workspace=self.spare
+            + np.where(self.is_update, states.temporary[at], states.gathered[at] + layer),
+            reserved=self.reserved,
+            outside=self.outside,
+            last_allocated=self.allocated,
+            needed=self.needed(efficiency),
+        )
+
+
 def _peak(
     configs: Configs, layouts: Layouts, states: StageStates, activations: ShapeMemory, efficiency: Efficiency
-) -> Memory:
-    """The peak of one stage: the fullest phase, and its parts."""
+) -> _Peak:
+    """The peak of one stage: the fullest phase."""
     at, of = configs.layout, configs.shape
     kept = activations.kept[of, configs.recompute] * states.share[at]
     kept += activations.input[of] * states.has_input[at]
     kept *= _in_flight(configs, layouts, states)
     kept += activations.output[of] * states.has_output[at]
-    kept = kept * layouts.scale[at, KEPT]
-    logits = activations.logits[of] * (layouts.logit_bytes * states.has_output * layouts.scale[:, LOGITS])[at]
-    working = activations.working[of, np.minimum(configs.recompute, 1)] * layouts.scale[at, WORKING]
+    per_logit = (layouts.logit_bytes * states.has_output * layouts.scale[:, LOGITS])[at]
+    logits = activations.logits[of] * per_logit
+    working = activations.working[of, np.minimum(configs.recompute, 1)]
+    if np.any(layouts.scale[:, KEPT:] != 1.0):
+        kept, working = kept * layouts.scale[at, KEPT], working * layouts.scale[at, WORKING]
     gradients, gathered, layer = states.gradients[at], states.gathered[at], states.layer_gradients[at]
     carried = np.where((configs.accumulation > 1) | (layouts.buffered[at] > 0), gradients, states.buckets[at])
-    forward = carried + kept + logits + gathered
-    is_turn = carried + kept >= gradients
+    both = carried + kept
+    forward = both + logits + gathered
+    is_turn = both >= gradients
     working = np.where(is_turn & (configs.recompute == 0), 0.0, working)
     again: Floats | float = 0.0
     if states.keeps_twice.any():
         again = kept * states.keeps_twice[at] * (configs.recompute == 2)
-    backward = np.where(is_turn, carried + kept + again, gradients) + working + gathered + layer
+    backward = np.where(is_turn, both + again, gradients) + working + gathered + layer
     update = gradients + states.temporary[at]
-    is_forward = (forward >= backward) & (forward >= update)
-    is_update = ~is_forward & (update > backward)
     acting = np.maximum(forward, backward)
     dynamic = np.maximum(acting, update)
-    fixed = (states.weights + states.optimizer)[at]
-    outside = _outside(layouts, efficiency)[at]
+    is_forward = (forward >= backward) & (forward >= update)
     slack = (kept + again + working) * activations.slack
-    slack = slack + activations.logits[of] * (_logit_slack(layouts, efficiency) * states.has_output)[at]
-    held = np.maximum(acting + slack, update) + _apart(
-        states, efficiency, acting, update, gathered + layer, at
-    )
-    reserved = outside + (held - dynamic) * layouts.scale[at, RESERVE]
+    slack += activations.logits[of] * (_logit_slack(layouts, efficiency) * states.has_output)[at]
+    held = np.maximum(acting + slack, update)
+    held = held + _apart(states, efficiency, acting, update, gathered + layer, at)
+    outside = _outside(layouts, efficiency)[at]
     spare = efficiency.workspace_gib * GIB + states.bucket_space[at]
-    return Memory(
-        total=fixed + dynamic + reserved + spare,
-        parameters=states.weights[at],
-        gradients=np.where(is_forward | (is_turn & ~is_update), carried, gradients),
-        optimizer=states.optimizer[at],
-        activations=np.where(is_forward, kept, np.where(is_update, 0.0, working + kept * is_turn)),
-        logits=np.where(is_forward, logits, 0.0),
-        workspace=spare
-        + np.where(is_update, states.temporary[at], gathered + np.where(is_forward, 0.0, layer)),
-        reserved=reserved,
-        outside=outside,
-        last_allocated=fixed + dynamic + spare,
-        needed=fixed + dynamic + spare + outside + (reserved - outside) * efficiency.slack_under_pressure,
-    )
+    return _Peak(
+        states=states, at=at, kept=kept, logits=logits, working=working, carried=carried, is_turn=is_turn,
+        is_forward=is_forward, is_update=~is_forward & (update > backward),
+        allocated=(states.weights + states.optimizer)[at] + dynamic + spare, spare=spare,
+        reserved=outside + (held - dynamic) * layouts.scale[at, RESERVE], outside=outside,
+    )  # fmt: skip
 
 
 def _in_flight(configs: Configs, layouts: Layouts, states: StageStates) -> Floats | float:

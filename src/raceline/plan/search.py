@@ -9,7 +9,7 @@ import numpy as np
 from raceline.estimate.configs import Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.layout import Floats, ModelTable
-from raceline.estimate.memory import training_memory
+from raceline.estimate.memory import needed_memory
 from raceline.estimate.op_time import time_ops
 from raceline.estimate.ranges import SURELY_FITS
 from raceline.estimate.schedule import training_step
@@ -42,7 +42,7 @@ def search(table: ModelTable, space: Space, efficiency: Efficiency) -> Searched:
     for start in range(0, total, CHUNK):
         part = slice(start, start + CHUNK)
         configs, layouts = _compact(space, part)
-        memory[part] = training_memory(table, configs, layouts, space.shapes, times, efficiency).needed
+        memory[part] = needed_memory(table, configs, layouts, space.shapes, times, efficiency)
         step[part] = training_step(
             table, configs, layouts, space.shapes, times, space.devices, efficiency
         ).total
