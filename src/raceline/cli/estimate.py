@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -39,6 +40,8 @@ def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
         show(one, as_json=as_json, view=screen)
         return
     failed, constants = False, api.load_constants(known)
+    # nothing here is cyclic, and looking for cycles among many answers takes longer than making them
+    gc.disable()
     while chunk := list(islice(scenarios, CHUNK)):
         found = estimate_many(chunk, known, api.read_model, constants, neighbours=api.measured_runs())
         for item, outcome in zip(chunk, found, strict=True):

@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import click
 import msgspec
 
-from raceline.present.text import builtin, render
+from raceline.present.text import builtin, encodable, render
 from raceline.present.views import View
 
 
@@ -60,11 +60,10 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), check_cir
 
 def show_line(result: Any) -> None:
     """Write `result` as one line of JSON Lines."""
-    data = builtin(result)
     try:
-        line = msgspec.json.encode(data).decode()
+        line = msgspec.json.encode(encodable(result)).decode()
     except UnicodeEncodeError:  # half of a surrogate pair, which a JSON text may hold
-        line = _ENCODER.encode(data)
+        line = _ENCODER.encode(builtin(result))
     sys.stdout.write(line + "\n")
 
 

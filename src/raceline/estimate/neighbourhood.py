@@ -18,6 +18,7 @@ _SPEED = {
     "infer": ("tpot_ms", "ttft_ms", "batch_ms", "tokens_per_s_per_device", "samples_per_s_per_device"),
 }
 _MEMORY = ("memory_device_gib", "memory_allocated_gib")
+_ASKED = {"train": ((_SPEED["train"], MOST), (_MEMORY, 1)), "infer": ((_SPEED["infer"], MOST),)}
 UNITS = {
     "tokens_per_s_per_device": "tokens/s per device",
     "samples_per_s_per_device": "samples/s per device",
@@ -62,8 +63,7 @@ def with_neighbours(
             id=item.id, metric=item.metric, measured=item.measured, unit=UNITS[item.metric],
             distance=item.distance, source_url=item.source_url,
         )
-        for metrics, most in ((_SPEED[choice.task], MOST), (_MEMORY, 1 if choice.task == "train" else 0))
-        for item in (known.nearest(wanted, metrics, most) if most else ())
+        for item in known.nearest_of(wanted, _ASKED[choice.task])
     )  # fmt: skip
     return msgspec.structs.replace(estimate, evidence=found, narrows=narrows(choice.keys, spread))
 

@@ -69,8 +69,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 class Hardware(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What it runs on. `cores`: how many of a processor's cores compute (None: all). `interconnect` is a link
-    id of the catalogue (between nodes), `offer` a provider:instance or provider. `memory_gib` states the usable memory where it is known,
-    `read_mbs` what one node reads from storage (10^6 bytes/s)."""
+    id of the catalogue (between nodes), `offer` a provider:instance or provider. `memory_gib` states the usable
+    memory where it is known, `read_mbs` what one node reads from storage (10^6 bytes/s)."""
 
     accelerator: str
     count: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 1

@@ -41,9 +41,9 @@ def tier(keys: Keys, counts: Mapping[str, int]) -> int:
 
 @dataclass(frozen=True)
 class Spread:
-    """`groups`: log offsets of the range's ends by group (and by group/class), for a run of tier 0; `widths`: how much wider
-    each tier is; `counts`: measured rows by support name; `own`: how much narrower the range is where the
-    user's own runs speak for the setup."""
+    """`groups`: log offsets of the range's ends by group (and by group/class), for a run of tier 0;
+    `widths`: how much wider each tier is; `counts`: measured rows by support name; `own`: how much narrower
+    the range is where the user's own runs speak for the setup."""
 
     groups: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     widths: tuple[float, ...] = (1.0,) * TIERS

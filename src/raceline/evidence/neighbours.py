@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 
@@ -25,6 +25,8 @@ SIZES = {"parameters": 0.2, "length": 0.15, "batch": 0.15, "devices": 0.08}
 
 # Setups whose rows are kept at hand: many scenarios share one.
 MOST_CACHED = 256
+
+_COSTS = np.array(list(SIZES.values()))
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,46 +87,66 @@ class Neighbours:
         self.features = {name: np.array(column) for name, column in index.features.items()}
         self.sizes = {name: np.log2(np.maximum(column, 1e-9)) for name, column in index.sizes.items()}
         self.rows: dict[int, NDArray[np.int64]] = {}
-        self._cached: dict[tuple[object, ...], tuple[NDArray[np.int64], Floats, list[Floats]]] = {}
+        self._cached: dict[tuple[object, ...], list[tuple[NDArray[np.int64], Floats, Floats]]] = {}
         tasks = np.array(index.tasks)
         for code in np.unique(tasks).tolist():
             self.rows[code] = np.flatnonzero(tasks == code)
 
     def nearest(self, wanted: Features, metrics: Sequence[str], most: int = 3) -> tuple[Found, ...]:
         """The nearest measured values of these metrics, one a run; none of another task or class."""
+        return self.nearest_of(wanted, ((tuple(metrics), most),))
+
+    def nearest_of(
+        self, wanted: Features, asked: tuple[tuple[tuple[str, ...], int], ...]
+    ) -> tuple[Found, ...]:
+        """The nearest values of several sets of metrics, one set after the other."""
         words = tuple(getattr(wanted, name) for name in WORDS)
-        rows, distance, sizes = self._alike(wanted.task, wanted.model_class, tuple(metrics), words)
-        if not len(rows):
-            return ()
-        for (name, cost), column in zip(SIZES.items(), sizes, strict=True):
-            distance = distance + cost * np.abs(column - math.log2(max(getattr(wanted, name), 1e-9)))
+        alike = self._alike(wanted.task, wanted.model_class, asked, words)
+        own = np.array([math.log2(max(getattr(wanted, name), 1e-9)) for name in SIZES])
+        found: list[Found] = []
+        for (rows, distance, sizes), (_, most) in zip(alike, asked, strict=True):
+            if len(rows):
+                found += self._listed(rows, distance + _COSTS @ np.abs(sizes - own[:, None]), most)
+        return tuple(found)
+
+    def _listed(self, rows: NDArray[np.int64], distance: Floats, most: int) -> Iterable[Found]:
+        """The nearest rows, one a run."""
         found: dict[str, Found] = {}
-        for at in _least(distance, 6 * most).tolist():
+        ids = self.index.ids
+        for at in _least(distance, 3 * most).tolist():
             row = int(rows[at])
-            name = self.index.ids[row]
-            if name not in found:
-                found[name] = self._found(row, float(distance[at]))
-            if len(found) == most:
-                break
-        return tuple(found.values())
+            if ids[row] not in found:
+                found[ids[row]] = self._found(row, float(distance[at]))
+                if len(found) == most:
+                    break
+        return found.values()
 
     def _alike(
-        self, task: str, model_class: str, metrics: tuple[str, ...], words: tuple[str, ...]
-    ) -> tuple[NDArray[np.int64], Floats, list[Floats]]:
-        """The rows of a task and a class with these metrics, what their words cost beside `words`, and their
+        self,
+        task: str,
+        model_class: str,
+        asked: tuple[tuple[tuple[str, ...], int], ...],
+        words: tuple[str, ...],
+    ) -> list[tuple[NDArray[np.int64], Floats, Floats]]:
+        """For each set of metrics the rows of a task and a class, what their words cost beside `words`, and their
         sizes."""
-        key = (task, model_class, metrics, words)
+        key = (task, model_class, asked, words)
         if key not in self._cached:
-            rows = self.rows.get(self.code.get(f"{task}/{model_class}", -1), np.zeros(0, dtype=np.int64))
-            codes = [self.code[metric] for metric in metrics if metric in self.code]
-            rows = rows[np.isin(self.metrics[rows], codes)]
-            total = np.zeros(len(rows))
-            for (name, cost), word in zip(WORDS.items(), words, strict=True):
-                total += cost * (self.features[name][rows] != self.code.get(word, -1))
             if len(self._cached) >= MOST_CACHED:
                 self._cached.clear()
-            self._cached[key] = rows, total, [self.sizes[name][rows] for name in SIZES]
+            of_task = self.rows.get(self.code.get(f"{task}/{model_class}", -1), np.zeros(0, dtype=np.int64))
+            self._cached[key] = [self._rows_like(of_task, metrics, words) for metrics, _ in asked]
         return self._cached[key]
+
+    def _rows_like(
+        self, rows: NDArray[np.int64], metrics: tuple[str, ...], words: tuple[str, ...]
+    ) -> tuple[NDArray[np.int64], Floats, Floats]:
+        codes = [self.code[metric] for metric in metrics if metric in self.code]
+        rows = rows[np.isin(self.metrics[rows], codes)]
+        total = np.zeros(len(rows))
+        for (name, cost), word in zip(WORDS.items(), words, strict=True):
+            total += cost * (self.features[name][rows] != self.code.get(word, -1))
+        return rows, total, np.array([self.sizes[name][rows] for name in SIZES])
 
     def _found(self, row: int, distance: float) -> Found:
         index = self.index

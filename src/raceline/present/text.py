@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import gettext
 import math
+from collections.abc import Hashable
 from importlib import resources
-from typing import Any
+from types import UnionType
+from typing import Any, Literal, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -56,6 +58,7 @@ def content(item: Content | None, language: str = FALLBACK) -> str:
 # From this length on, looking a tuple up is quicker than turning it.
 _LONG = 8
 _PLAIN = frozenset((type(None), str, bool, int))
+_WRITTEN = _PLAIN | {float}
 
 
 def builtin(value: Any) -> Any:
@@ -66,7 +69,10 @@ def builtin(value: Any) -> Any:
     if kind is float:
         return value if math.isfinite(value) else None
     if isinstance(value, Message):
-        return {"id": value.id, "params": builtin(value.params), "text": render(value)}
+        try:
+            return _message(value.id, tuple(value.params.items()))
+        except TypeError:  # a parameter that can't be hashed
+            return {"id": value.id, "params": builtin(value.params), "text": render(value)}
     if isinstance(value, msgspec.Struct):
         return _struct(value)
     if isinstance(value, dict):
@@ -79,6 +85,13 @@ def builtin(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [builtin(item) for item in value]
     return _other(value)
+
+
+@functools.lru_cache(maxsize=1024)
+def _message(id: str, params: tuple[tuple[str, Any], ...]) -> dict[str, Any]:
+    """A message that many results hold, turned once."""
+    item = Message(id, dict(params))
+    return {"id": id, "params": builtin(item.params), "text": render(item)}
 
 
 @functools.lru_cache(maxsize=64)
@@ -94,6 +107,47 @@ def _other(value: Any) -> Any:
     if isinstance(value, (str, int)):
         return value
     return builtin(msgspec.to_builtins(value.tolist() if hasattr(value, "tolist") else value))
+
+
+def encodable(value: Any) -> Any:
+    """A result as what msgspec's JSON encoder takes: like `builtin`, but values that it can write by itself are
+    left as they are, and a long tuple that many results hold is written once."""
+    kind = type(value)
+    if isinstance(value, msgspec.Struct) and not isinstance(value, Message):
+        if _is_plain(cast(Hashable, kind)):
+            return value
+        config = value.__struct_config__
+        data = {config.tag_field: config.tag} if config.tag_field else {}
+        for name, encoded in _names(type(value)):
+            item = getattr(value, name)
+            data[encoded] = item if type(item) in _WRITTEN else encodable(item)
+        return data
+    if kind is tuple and value and all(_is_plain(cast(Hashable, type(item))) for item in value):
+        return _written(value) if len(value) >= _LONG else value
+    return builtin(value)
+
+
+@functools.lru_cache(maxsize=256)
+def _written(value: tuple[Any, ...]) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))
+
+
+@functools.cache
+def _is_plain(kind: Hashable) -> bool:
+    """Whether a type is a struct of numbers, texts and such structs alone."""
+    return (
+        isinstance(kind, type)
+        and issubclass(kind, msgspec.Struct)
+        and all(_is_plain_type(field.type) for field in msgspec.structs.fields(kind))
+    )
+
+
+def _is_plain_type(kind: Any) -> bool:
+    if get_origin(kind) in (Union, UnionType):
+        return all(_is_plain_type(part) for part in get_args(kind))
+    if get_origin(kind) is Literal or kind in (float, int, str, bool, type(None)):
+        return True
+    return kind is not Message and _is_plain(cast(Hashable, kind))
 
 
 def error_data(error: RacelineError) -> dict[str, Any]:
