@@ -37,7 +37,7 @@ def page(questions: list[dict[str, Any]]) -> str:
     parts = [
         "# Questions, and the command that answers each\n",
         "Written by `make questions`: every output below was printed by its command. Prices are those of the",
-        "catalogue; ranges are planning ranges until calibration (see accuracy.md).\n",
+        "catalogue; ranges hold about 80 % of runs that they have not seen (see accuracy.md).\n",
     ]
     parts += [f"- [{item['question']}](#{item['id']})" for item in questions]
     for item in questions:
