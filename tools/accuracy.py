@@ -70,6 +70,7 @@ def page(
         f"**{content(headline(found))}**, {found.sources} sources. Written by `make accuracy` on "
         f"{datetime.date.today()}.",
         *errors_part(found),
+        *missed_part(found, load_yaml(DOCS / "bars_missed.yaml")),
         *ranges_part(found),
         *fit_part(found, reasons),
         *unscored_part(found),
@@ -202,9 +203,18 @@ def fit_part(found: Report, reasons: Mapping[str, str]) -> list[str]:
     ]
 
 
+def missed_part(found: Report, reasons: Mapping[str, str]) -> list[str]:
+    """The bars that are missed, and what keeps us from them. A missed bar without a line is an error."""
+    missed = [item.group for item in found.groups if item.is_met is False]
+    if unexplained := [group for group in missed if group not in reasons]:
+        raise SystemExit(f"missed bars without a line in bars_missed.yaml: {', '.join(unexplained)}")
+    lines = [f"- **{name_of(group)}**: {reasons[group]}" for group in missed]
+    return ["## Bars that are missed", "\n".join(lines)] if lines else []
+
+
 def reason_of(item: Verdict, reasons: Mapping[str, str]) -> str:
     """Why a verdict is wrong, where that is known."""
-    return reasons.get(item.id) or item.reason or item.decides
+    return reasons.get(item.id) or item.reason or ""
 
 
 def unscored_part(found: Report) -> list[str]:

@@ -52,7 +52,6 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     said: str
     needed_gib: float
     limit_gib: float
-    decides: str = ""
     reason: str | None = None
 
 

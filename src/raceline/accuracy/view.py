@@ -249,7 +249,7 @@ def misses_list(misses: tuple[Verdict, ...]) -> Group:
             model=item.model or "?", accelerator=item.accelerator or "?", needed_gib=item.needed_gib,
             limit_gib=item.limit_gib,
         )  # fmt: skip
-        reason = caution(item.reason or item.decides) or message("accuracy.unknown")
+        reason = caution(item.reason) if item.reason else message("accuracy.unknown")
         lines += [Text(told), Text(reason, tone="note", indent=4)]
     left = len(misses) - MOST_MISSES
     more = (Text(message("accuracy.more", count=left), tone="note"),) if left > 0 else ()
