@@ -27,6 +27,8 @@ CHUNK = 4096
 @click.option("--explain", is_flag=True, help="Show the calculation.")
 def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
     """Memory, time and cost of the scenarios in FILE: YAML or JSON for one, JSON Lines for several."""
+    # nothing here is cyclic, and looking for cycles among many answers takes longer than making them
+    gc.disable()
     from raceline import api
     from raceline.estimate.run import estimate_many, estimate_one
     from raceline.estimate.view import estimate_view, explain_view
@@ -40,8 +42,6 @@ def command(file: str, own: str | None, as_json: bool, explain: bool) -> None:
         show(one, as_json=as_json, view=screen)
         return
     failed, constants = False, api.load_constants(known)
-    # nothing here is cyclic, and looking for cycles among many answers takes longer than making them
-    gc.disable()
     while chunk := list(islice(scenarios, CHUNK)):
         found = estimate_many(chunk, known, api.read_model, constants, neighbours=api.measured_runs())
         for item, outcome in zip(chunk, found, strict=True):

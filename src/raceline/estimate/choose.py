@@ -347,15 +347,14 @@ def _check_cuts(setup: Setup, model: Model, tp: int, pp: int, ep: int) -> None:
     if stages > max(model.layers, 1):
         field = "setup.pp" if pp > max(model.layers, 1) else "setup.virtual_stages"
         raise InputError("estimate.too_many_stages", field=field, pp=stages, layers=model.layers)
-    heads = {op.heads for block in model.blocks for op in block.ops if isinstance(op, Attention)}
+    ops = [op for block in model.blocks for op in block.ops] if tp * ep > 1 else []
+    heads = {op.heads for op in ops if isinstance(op, Attention)}
     pads = engine(setup.runtime or "-").serving.pads_heads
     if not pads and any(count % tp for count in heads):
         raise InputError(
             "estimate.heads_mismatch", field="setup.tp", tp=tp, heads=", ".join(map(str, sorted(heads)))
         )
-    experts = max(
-        (op.experts for block in model.blocks for op in block.ops if isinstance(op, Matmul)), default=1
-    )
+    experts = max((op.experts for op in ops if isinstance(op, Matmul)), default=1)
     if ep > experts:
         raise InputError("estimate.experts_missing", field="setup.ep", ep=ep, experts=experts)
 

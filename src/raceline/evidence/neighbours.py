@@ -111,6 +111,9 @@ class Neighbours:
 
     def _listed(self, rows: NDArray[np.int64], distance: Floats, most: int) -> Iterable[Found]:
         """The nearest rows, one a run."""
+        if most == 1:
+            at = int(distance.argmin())
+            return (self._found(int(rows[at]), float(distance[at])),)
         found: dict[str, Found] = {}
         ids = self.index.ids
         for at in _least(distance, 3 * most).tolist():
