@@ -83,7 +83,10 @@ class Layouts:
 @dataclass(frozen=True, slots=True)
 class Configs:
     """Arrays of N configurations of a training step: which shape, which layout, how many micro
-    batches in a step (`accumulation`), and what is recomputed (index of RECOMPUTE)."""
+    batches in a step (`accumulation`), and what is recomputed (index of RECOMPUTE).
+
+    A search gives `recompute` as a column (3 x 1): every configuration under each kind, R x N results, and
+    what doesn't depend on recompute is computed once."""
 
     shape: Ints
     layout: Ints
@@ -95,4 +98,5 @@ class Configs:
 
     def take(self, index: slice | Ints | NDArray[np.bool_]) -> Configs:
         """Some of the configurations, in that order."""
-        return Configs(self.shape[index], self.layout[index], self.accumulation[index], self.recompute[index])
+        recompute = self.recompute[index] if self.recompute.ndim == 1 else self.recompute
+        return Configs(self.shape[index], self.layout[index], self.accumulation[index], recompute)

@@ -120,7 +120,7 @@ def _one_micro_batch(
     back = _stage(times.backward_compute_s, configs, fixed) + again_compute[of, configs.recompute] * share
     vocabulary = _loss(table, shapes, devices, efficiency)[of]
     memory_back = _stage(times.backward_memory_s, configs, fixed) + vocabulary
-    memory_back += again_memory[of, configs.recompute] * share
+    memory_back = memory_back + again_memory[of, configs.recompute] * share
     memory = _stage(times.forward_memory_s, configs, fixed) + vocabulary + memory_back
     training = efficiency.training
     return (forward + back) * training, memory, back * training + memory_back
@@ -141,8 +141,8 @@ def _host(
     """Seconds that the host needs to launch a micro batch's kernels."""
     launches = _stage(times.launches_forward + times.launches_backward, configs, fixed)
     again = np.array([0.0, 0.5, 1.0])[configs.recompute] * times.launches_forward[:, BODY][configs.shape]
-    launches += again * fixed.share[configs.layout]
     at = configs.layout
+    launches = launches + again * fixed.share[at]
     per_launch = np.where(layouts.fused > 0, efficiency.compiled_host_s, efficiency.eager_host_s)
     return np.asarray(
         (launches * per_launch[at] + fixed.gathering_host[at])
@@ -193,7 +193,7 @@ def _exposed_layers(
 def _exposed_sharding(total: Floats, busy: Floats, efficiency: Efficiency) -> Floats:
     """What compute doesn't hide of ZeRO-3's traffic: (busy^p + comm^p)^(1/p) + rest x comm - busy."""
     if not np.any(total > 0):
-        return np.zeros(len(busy))
+        return np.zeros(1)
     ratio = total / busy
     power = efficiency.overlap_power
     together = (1.0 + ratio**power) ** (1.0 / power) - 1.0

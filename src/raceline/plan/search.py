@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from raceline.estimate.configs import Configs, Layouts
+from raceline.estimate.configs import RECOMPUTE, Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.memory import needed_memory
@@ -15,12 +15,12 @@ from raceline.estimate.ranges import SURELY_FITS
 from raceline.estimate.schedule import training_step
 from raceline.plan.space import Ints, Space
 
-CHUNK = 16_384
+CHUNK = 8_192
 
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """Peak bytes and step seconds of every configuration of a space."""
+    """Peak bytes and step seconds of every row of a space."""
 
     space: Space
     memory_bytes: Floats
@@ -35,18 +35,18 @@ class Searched:
 def search(table: ModelTable, space: Space, efficiency: Efficiency) -> Searched:
     """Memory and time of every configuration."""
     total = len(space.configs)
-    memory, step = np.empty(total), np.empty(total)
+    memory, step = np.empty((2, len(RECOMPUTE), total))
     if not total:
-        return Searched(space, memory, step)
+        return Searched(space, memory.ravel(), step.ravel())
     times = time_ops(table, space.shapes, space.devices, efficiency)
     for start in range(0, total, CHUNK):
         part = slice(start, start + CHUNK)
         configs, layouts = _compact(space, part)
-        memory[part] = needed_memory(table, configs, layouts, space.shapes, times, efficiency)
-        step[part] = training_step(
+        memory[:, part] = needed_memory(table, configs, layouts, space.shapes, times, efficiency)
+        step[:, part] = training_step(
             table, configs, layouts, space.shapes, times, space.devices, efficiency
         ).total
-    return Searched(space, memory, step)
+    return Searched(space, memory.ravel(), step.ravel())
 
 
 def _compact(space: Space, part: slice) -> tuple[Configs, Layouts]:
@@ -59,12 +59,13 @@ def _compact(space: Space, part: slice) -> tuple[Configs, Layouts]:
 def best_per_hardware(searched: Searched, limit_share: float = SURELY_FITS) -> Ints:
     """For each device and count the configuration that is fastest among those that fit."""
     space = searched.space
-    at = space.configs.layout
-    limits = space.devices.memory_bytes[space.layouts.device[at]] * limit_share
-    fits = np.flatnonzero(searched.memory_bytes <= limits)
+    limits = (space.devices.memory_bytes[space.layouts.device] * limit_share)[space.configs.layout]
+    by_kind = searched.memory_bytes.reshape(len(RECOMPUTE), -1)
+    fits = np.flatnonzero(by_kind <= limits)
     if not len(fits):
         return fits
-    hardware = space.layouts.device[at[fits]] * 1_000_000 + space.count[at[fits]]
+    at = space.configs.layout[space.columns(fits)]
+    hardware = space.layouts.device[at] * 1_000_000 + space.count[at]
     order = np.lexsort((searched.memory_bytes[fits], searched.step_s[fits], hardware))
     _, first = np.unique(hardware[order], return_index=True)
     return np.asarray(fits[order[first]])

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from raceline.catalog import constraints, load
 from raceline.estimate.calibration import Calibration, model_class
 from raceline.estimate.choose import LOSS_CHUNKS, logit_bytes
-from raceline.estimate.configs import Configs, Layouts
+from raceline.estimate.configs import RECOMPUTE, Configs, Layouts
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.conventions import EXPERT_KERNELS, bytes_per_element, convention, state_bytes
 from raceline.estimate.devices import FORMATS, Device, Devices
@@ -40,7 +40,9 @@ LARGE_VOCABULARY = 32_000
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """Configurations of one job. `runtime` and `precision` index the names, by layout."""
+    """Configurations of one job. `runtime` and `precision` index the names, by layout. `configs` and
+    `micro_batch` hold M columns, each to be run under every kind of recompute: row r x M + m is column m
+    under kind r."""
 
     devices: Devices
     layouts: Layouts
@@ -53,6 +55,14 @@ class Space:
     runtimes: tuple[str, ...]
     precisions: tuple[str, ...]
     pruned: int
+
+    def columns(self, rows: Ints) -> Ints:
+        """The column of each row."""
+        return rows % max(len(self.configs), 1)
+
+    def recompute(self, row: int) -> str:
+        """What is recomputed in a row."""
+        return RECOMPUTE[row // len(self.configs)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ def build(table: ModelTable, job: Job, devices: Devices, limits: Limits, efficie
         precision=precision,
         runtimes=runtimes,
         precisions=limits.precisions,
-        pruned=pruned * len(MICRO_BATCHES) * 3 + dropped,
+        pruned=pruned * len(MICRO_BATCHES) * len(RECOMPUTE) + dropped,
     )
 
 
@@ -283,18 +293,17 @@ def _states_fit(
 def _cross(
     table: ModelTable, job: Job, layouts: Layouts, precision: Ints, limits: Limits
 ) -> tuple[Shapes, Configs, Floats, int]:
-    """Layouts x micro batches x recompute, where the micro batch divides the global one."""
-    layout, size, recompute = (
-        axis.ravel()
-        for axis in np.meshgrid(np.arange(len(layouts)), np.array(MICRO_BATCHES), np.arange(3), indexing="ij")
-    )
+    """Layouts x micro batches, where the micro batch divides the global one, x recompute."""
+    layout = np.repeat(np.arange(len(layouts)), len(MICRO_BATCHES))
+    size = np.tile(np.array(MICRO_BATCHES), len(layouts))
     per_rank = job.global_batch / layouts.dp
     steps = per_rank[layout] / size
     keep = (steps >= 1) & (steps == np.floor(steps))
-    layout, size, recompute, steps = layout[keep], size[keep], recompute[keep], steps[keep]
+    layout, size, steps = layout[keep], size[keep], steps[keep]
     shapes, shape = _shapes(job, layouts, precision, layout, size, limits)
-    configs = Configs(shape=shape, layout=layout, accumulation=steps, recompute=recompute)
-    return shapes, configs, size.astype(np.float64), int((~keep).sum())
+    kinds = np.arange(len(RECOMPUTE))[:, None]
+    configs = Configs(shape=shape, layout=layout, accumulation=steps, recompute=kinds)
+    return shapes, configs, size.astype(np.float64), int((~keep).sum()) * len(kinds)
 
 
 def _same_rows(values: Floats) -> Ints:

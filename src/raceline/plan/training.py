@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 
 from raceline.estimate.calibration import unscaled
-from raceline.estimate.configs import OFFLOADS, RECOMPUTE
+from raceline.estimate.configs import OFFLOADS
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.devices import Device, arrange
 from raceline.estimate.hardware import Catalogue
@@ -114,7 +114,7 @@ def _cheapest_first(searched: Searched, best: space.Ints, found: Candidates, job
     """The best rows by the product of money and time, so that a limit keeps those that can win."""
     if not len(best):
         return best
-    at = searched.space.configs.layout[best]
+    at = searched.space.configs.layout[searched.space.columns(best)]
     seconds = searched.step_s[best] * job.samples / job.global_batch
     prices = np.array(
         [
@@ -140,7 +140,8 @@ def scenario_at(
 ) -> Scenario:
     """A configuration as the scenario that `estimate` takes: the same answer comes from it."""
     place, layouts = searched.space, searched.space.layouts
-    at = int(place.configs.layout[row])
+    column = row % len(place.configs)
+    at = int(place.configs.layout[column])
     accelerator = place.devices.items[int(layouts.device[at])].accelerator
     method = job.method
     weight_precision = request.weight_precision or ("nf4" if method == "qlora" else None)
@@ -160,8 +161,8 @@ def scenario_at(
             optimizer=request.optimizer or "adamw", dp=int(layouts.dp[at]), tp=int(layouts.tp[at]),  # type: ignore[arg-type]
             pp=int(layouts.pp[at]), cp=int(layouts.cp[at]), ep=int(layouts.ep[at]),
             sequence_parallel=bool(layouts.tp[at] > 1), zero_stage=int(layouts.zero_stage[at]),
-            micro_batch=int(place.micro_batch[row]), global_batch=job.global_batch,
-            recompute=RECOMPUTE[int(place.configs.recompute[row])], attention="flash",  # type: ignore[arg-type]
+            micro_batch=int(place.micro_batch[column]), global_batch=job.global_batch,
+            recompute=place.recompute(row), attention="flash",  # type: ignore[arg-type]
             fused_loss=fused_loss, schedule="1f1b", offload=OFFLOADS[int(layouts.offload[at])],  # type: ignore[arg-type]
             lora_rank=job.lora_rank, weight_precision=weight_precision,  # type: ignore[arg-type]
         ),
