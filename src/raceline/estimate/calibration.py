@@ -16,6 +16,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from raceline.catalog.types import Accelerator
+from raceline.estimate.conventions import known_runtime
 from raceline.models.graph import Attention, Convolution, Matmul, Model
 
 Floats = NDArray[np.float64]
@@ -48,6 +50,26 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_KEYS = Keys(task="", model_class="", generation="", accelerator="", runtime="", numbers="")
+
+
+_EDGE_TIERS = ("edge", "mobile")
+
+
+def keys_on(
+    accelerator: Accelerator, runtime: str, numbers: str, is_fused: bool, task: str, model_class: str, method: str
+) -> Keys:  # fmt: skip
+    """The keys of a run on an accelerator; `numbers`: see `number_word`."""
+    return Keys(
+        task=task,
+        model_class=model_class,
+        generation=accelerator.architecture or accelerator.vendor,
+        accelerator=accelerator.id,
+        runtime=known_runtime(runtime, task == "train"),
+        numbers=numbers,
+        method=method,
+        is_fused=is_fused,
+        is_edge=accelerator.tier in _EDGE_TIERS,
+    )
 
 
 @cache

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from raceline.estimate.calibration import Keys
 from raceline.estimate.choose import Choice
 from raceline.estimate.result import Estimate, Neighbour
 from raceline.estimate.spread import Spread, tier
-from raceline.evidence.neighbours import Features, Neighbours
+from raceline.evidence.neighbours import Features, Found, Neighbours
 from raceline.present.errors import Message, message
 
 MOST = 3
@@ -54,18 +56,29 @@ def features_of(choice: Choice, parameters: float, batch: float) -> Features:
 
 
 def with_neighbours(
-    estimate: Estimate, choice: Choice, parameters: float, known: Neighbours, spread: Spread
-) -> Estimate:
-    """The estimate with its nearest measured runs and what would narrow its range."""
-    wanted = features_of(choice, parameters, batch_of(estimate, choice))
-    found = tuple(
-        Neighbour(
-            id=item.id, metric=item.metric, measured=item.measured, unit=UNITS[item.metric],
-            distance=item.distance, source_url=item.source_url,
+    estimates: Sequence[Estimate], choices: Sequence[Choice], parameters: float, known: Neighbours, spread: Spread
+) -> list[Estimate]:  # fmt: skip
+    """Estimates of one model and task with their nearest measured runs and what would narrow their ranges."""
+    wanted = [
+        features_of(choice, parameters, batch_of(estimate, choice))
+        for estimate, choice in zip(estimates, choices, strict=True)
+    ]
+    nearest = known.nearest_of_each(wanted, _ASKED[choices[0].task])
+    return [
+        msgspec.structs.replace(
+            estimate,
+            evidence=tuple(_neighbour(item) for item in found),
+            narrows=narrows(choice.keys, spread),
         )
-        for item in known.nearest_of(wanted, _ASKED[choice.task])
+        for estimate, choice, found in zip(estimates, choices, nearest, strict=True)
+    ]
+
+
+def _neighbour(item: Found) -> Neighbour:
+    return Neighbour(
+        id=item.id, metric=item.metric, measured=item.measured, unit=UNITS[item.metric],
+        distance=item.distance, source_url=item.source_url,
     )  # fmt: skip
-    return msgspec.structs.replace(estimate, evidence=found, narrows=narrows(choice.keys, spread))
 
 
 def batch_of(estimate: Estimate, choice: Choice) -> float:

@@ -12,11 +12,11 @@ import numpy as np
 from raceline.catalog.prices import Price
 from raceline.estimate import constants, infer, train
 from raceline.estimate.basis import basis
-from raceline.estimate.calibration import NONE, Calibration, Keys, model_class, number_word
+from raceline.estimate.calibration import NONE, Calibration, Keys, keys_on, model_class, number_word
 from raceline.estimate.choose import Choice, choose
 from raceline.estimate.configs import RECOMPUTE
 from raceline.estimate.constants import Efficiency
-from raceline.estimate.conventions import bytes_per_element, known_runtime
+from raceline.estimate.conventions import bytes_per_element
 from raceline.estimate.devices import Device, Devices, arrange
 from raceline.estimate.hardware import Catalogue, device_for
 from raceline.estimate.latency import serving_time
@@ -68,13 +68,12 @@ def estimate_many(
     for members in groups.values():
         choices = [choice for _, choice in members]
         try:
-            found: Sequence[Outcome] = session.evaluate(choices)
+            made = session.evaluate(choices)
+            found: Sequence[Outcome] = session.beside(made, choices, neighbours) if neighbours else made
         except RacelineError as error:
             found = [error] * len(choices)
-        for (index, choice), outcome in zip(members, found, strict=True):
+        for (index, _), outcome in zip(members, found, strict=True):
             outcomes[index] = outcome
-            if neighbours is not None and isinstance(outcome, Estimate):
-                outcomes[index] = session.beside(outcome, choice, neighbours)
     return [outcome for outcome in outcomes if outcome is not None]
 
 
@@ -91,24 +90,12 @@ def table_of(choice: Choice) -> ModelTable:
     return table
 
 
-_EDGE_TIERS = ("edge", "mobile")
-
-
 def keys_of(choice: Choice, class_of_model: str) -> Keys:
     """What decides which factors of the calibration a choice takes."""
-    accelerator = choice.device.accelerator
     stored = bytes_per_element(choice.weight_precision or choice.precision)
-    return Keys(
-        task=choice.task,
-        model_class=class_of_model,
-        generation=accelerator.architecture or accelerator.vendor,
-        accelerator=accelerator.id,
-        runtime=known_runtime(choice.runtime, choice.task == "train"),
-        numbers=number_word(choice.number_format, stored),
-        method=choice.method or "",
-        is_fused=choice.is_fused,
-        is_edge=accelerator.tier in _EDGE_TIERS,
-    )
+    numbers = number_word(choice.number_format, stored)
+    accelerator, method = choice.device.accelerator, choice.method or ""
+    return keys_on(accelerator, choice.runtime, numbers, choice.is_fused, choice.task, class_of_model, method)
 
 
 def table_key(choice: Choice) -> tuple[Any, ...]:
@@ -160,13 +147,15 @@ class Session:
             self.classes[reference] = model_class(choice.model)
         return keys_of(choice, self.classes[reference])
 
-    def beside(self, estimate: Estimate, choice: Choice, neighbours: Neighbours) -> Estimate:
-        """The estimate with its nearest measured runs."""
-        reference = choice.scenario.model
+    def beside(
+        self, estimates: Sequence[Estimate], choices: Sequence[Choice], neighbours: Neighbours
+    ) -> Sequence[Estimate]:
+        """Estimates of one model with their nearest measured runs."""
+        reference = choices[0].scenario.model
         if reference not in self.active:
-            self.active[reference] = float(count.parameters_active(choice.model))
+            self.active[reference] = float(count.parameters_active(choices[0].model))
         spread = self.efficiency.spread
-        return with_neighbours(estimate, choice, self.active[reference], neighbours, spread)
+        return with_neighbours(estimates, choices, self.active[reference], neighbours, spread)
 
     def _facts(self, choice: Choice) -> tuple[Fact, ...]:
         key = (choice.device, choice.number_format)

@@ -8,8 +8,10 @@ same setup; beyond about 1 a run says little about another.
 from __future__ import annotations
 
 import gzip
-import math
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
@@ -25,8 +27,11 @@ SIZES = {"parameters": 0.2, "length": 0.15, "batch": 0.15, "devices": 0.08}
 
 # Setups whose rows are kept at hand: many scenarios share one.
 MOST_CACHED = 256
+# Rows that are looked at before it is known how many more can be near, and scenarios looked up at once.
+FIRST, BLOCK = 128, 64
 
-_COSTS = np.array(list(SIZES.values()))
+# Sets of metrics, each with how many values are wanted of it.
+Asked = tuple[tuple[tuple[str, ...], int], ...]
 
 
 class Features(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +92,7 @@ class Neighbours:
         self.features = {name: np.array(column) for name, column in index.features.items()}
         self.sizes = {name: np.log2(np.maximum(column, 1e-9)) for name, column in index.sizes.items()}
         self.rows: dict[int, NDArray[np.int64]] = {}
-        self._cached: dict[tuple[object, ...], list[tuple[NDArray[np.int64], Floats, Floats]]] = {}
+        self._cached: dict[tuple[object, ...], list[_Like]] = {}
         tasks = np.array(index.tasks)
         for code in np.unique(tasks).tolist():
             self.rows[code] = np.flatnonzero(tasks == code)
@@ -96,43 +101,40 @@ class Neighbours:
         """The nearest measured values of these metrics, one a run; none of another task or class."""
         return self.nearest_of(wanted, ((tuple(metrics), most),))
 
-    def nearest_of(
-        self, wanted: Features, asked: tuple[tuple[tuple[str, ...], int], ...]
-    ) -> tuple[Found, ...]:
+    def nearest_of(self, wanted: Features, asked: Asked) -> tuple[Found, ...]:
         """The nearest values of several sets of metrics, one set after the other."""
-        words = tuple(getattr(wanted, name) for name in WORDS)
-        alike = self._alike(wanted.task, wanted.model_class, asked, words)
-        own = np.array([math.log2(max(getattr(wanted, name), 1e-9)) for name in SIZES])
-        found: list[Found] = []
-        for (rows, distance, sizes), (_, most) in zip(alike, asked, strict=True):
-            if len(rows):
-                found += self._listed(rows, distance + _COSTS @ np.abs(sizes - own[:, None]), most)
-        return tuple(found)
+        return self.nearest_of_each((wanted,), asked)[0]
 
-    def _listed(self, rows: NDArray[np.int64], distance: Floats, most: int) -> Iterable[Found]:
-        """The nearest rows, one a run."""
-        if most == 1:
-            at = int(distance.argmin())
-            return (self._found(int(rows[at]), float(distance[at])),)
+    def nearest_of_each(self, wanted: Sequence[Features], asked: Asked) -> list[tuple[Found, ...]]:
+        """`nearest_of` for many at once: those whose words are the same are looked up together."""
+        alike: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for at, item in enumerate(wanted):
+            alike[item.task, item.model_class, *(getattr(item, name) for name in WORDS)].append(at)
+        found: list[list[Found]] = [[] for _ in wanted]
+        for (task, model_class, *words), members in alike.items():
+            sets = self._alike(task, model_class, asked, tuple(words))
+            for start in range(0, len(members), BLOCK):
+                block = members[start : start + BLOCK]
+                sizes = [[max(getattr(wanted[at], name), 1e-9) for name in SIZES] for at in block]
+                own = np.log2(np.array(sizes))
+                for like, (_, most) in zip(sets, asked, strict=True):
+                    for at, nearest in zip(block, _nearest(like, own, 3 * most), strict=True):
+                        found[at] += self._listed(nearest, most)
+        return [tuple(items) for items in found]
+
+    def _listed(self, nearest: Iterable[tuple[int, float]], most: int) -> Iterable[Found]:
+        """Of rows and their distances the first, one a run."""
         found: dict[str, Found] = {}
-        ids = self.index.ids
-        for at in _least(distance, 3 * most).tolist():
-            row = int(rows[at])
-            if ids[row] not in found:
-                found[ids[row]] = self._found(row, float(distance[at]))
+        for row, distance in nearest:
+            name = self.index.ids[row]
+            if name not in found:
+                found[name] = self._found(row, distance)
                 if len(found) == most:
                     break
         return found.values()
 
-    def _alike(
-        self,
-        task: str,
-        model_class: str,
-        asked: tuple[tuple[tuple[str, ...], int], ...],
-        words: tuple[str, ...],
-    ) -> list[tuple[NDArray[np.int64], Floats, Floats]]:
-        """For each set of metrics the rows of a task and a class, what their words cost beside `words`, and their
-        sizes."""
+    def _alike(self, task: str, model_class: str, asked: Asked, words: tuple[str, ...]) -> list[_Like]:
+        """For each set of metrics the rows of a task and a class, those with the most of `words` first."""
         key = (task, model_class, asked, words)
         if key not in self._cached:
             if len(self._cached) >= MOST_CACHED:
@@ -141,15 +143,15 @@ class Neighbours:
             self._cached[key] = [self._rows_like(of_task, metrics, words) for metrics, _ in asked]
         return self._cached[key]
 
-    def _rows_like(
-        self, rows: NDArray[np.int64], metrics: tuple[str, ...], words: tuple[str, ...]
-    ) -> tuple[NDArray[np.int64], Floats, Floats]:
+    def _rows_like(self, rows: NDArray[np.int64], metrics: tuple[str, ...], words: tuple[str, ...]) -> _Like:
         codes = [self.code[metric] for metric in metrics if metric in self.code]
         rows = rows[np.isin(self.metrics[rows], codes)]
         total = np.zeros(len(rows))
         for (name, cost), word in zip(WORDS.items(), words, strict=True):
             total += cost * (self.features[name][rows] != self.code.get(word, -1))
-        return rows, total, np.array([self.sizes[name][rows] for name in SIZES])
+        order = np.argsort(total, kind="stable")
+        rows = rows[order]
+        return _Like(rows, total[order], [self.sizes[name][rows] for name in SIZES])
 
     def _found(self, row: int, distance: float) -> Found:
         index = self.index
@@ -162,12 +164,42 @@ class Neighbours:
         )
 
 
-def _least(values: Floats, most: int) -> NDArray[np.int64]:
-    """Where the least values stand, in order; of equal ones the first come first."""
-    if len(values) <= most:
-        return np.argsort(values, kind="stable")
-    near = np.flatnonzero(values <= np.partition(values, most - 1)[most - 1])
-    return near[np.argsort(values[near], kind="stable")[:most]]
+@dataclass(frozen=True, slots=True)
+class _Like:
+    """Rows that may be near: what their words cost, rising, and their sizes."""
+
+    rows: NDArray[np.int64]
+    words: Floats
+    sizes: list[Floats]
+
+    def distances(self, own: Floats, upto: int) -> Floats:
+        """From each of `own` (B x SIZES) to each of the first rows."""
+        total = np.tile(self.words[:upto], (len(own), 1))
+        for cost, sizes, mine in zip(SIZES.values(), self.sizes, own.T, strict=True):
+            total += cost * np.abs(sizes[:upto] - mine[:, None])
+        return total
+
+
+def _nearest(like: _Like, own: Floats, most: int) -> list[list[tuple[int, float]]]:
+    """For each of `own` the nearest rows and their distances, in order; of equal ones the first come first.
+
+    A row is at least as far as its words are, so the first ones tell which others need a look."""
+    if not len(like.rows):
+        return [[] for _ in own]
+    some = min(max(FIRST, most), len(like.rows))
+    last = min(most, some) - 1
+    distances = like.distances(own, some)
+    farthest = np.partition(distances, last, axis=1)[:, last]
+    upto = int(np.searchsorted(like.words, farthest.max(), "right"))
+    if upto > some:
+        distances = like.distances(own, upto)
+        farthest = np.partition(distances, last, axis=1)[:, last]
+    which, column = np.nonzero(distances <= farthest[:, None])
+    values = distances[which, column]
+    order = np.lexsort((values, which))
+    pairs = list(zip(like.rows[column[order]].tolist(), values[order].tolist(), strict=True))
+    ends = np.searchsorted(which, np.arange(len(own) + 1)).tolist()
+    return [pairs[start : min(end, start + most)] for start, end in itertools.pairwise(ends)]
 
 
 def build(rows: Sequence[tuple[str, str, float, str, Features]]) -> Index:

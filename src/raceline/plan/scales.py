@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from raceline.estimate.calibration import Calibration, Keys, columns, number_word, unscaled
-from raceline.estimate.conventions import known_runtime
+from raceline.estimate.calibration import Calibration, columns, keys_on, number_word, unscaled
 from raceline.estimate.devices import Devices
 from raceline.estimate.layout import Floats
 
@@ -30,18 +29,7 @@ def scales(
         accelerator = devices.items[code // span].accelerator
         runtime, numbers, is_fused = keys(code % span)
         rows.append(
-            calibration.scale(
-                Keys(
-                    task=task,
-                    model_class=model_class,
-                    generation=accelerator.architecture or accelerator.vendor,
-                    accelerator=accelerator.id,
-                    runtime=known_runtime(runtime, task == "train"),
-                    numbers=numbers,
-                    method=method,
-                    is_fused=is_fused,
-                )
-            )
+            calibration.scale(keys_on(accelerator, runtime, numbers, is_fused, task, model_class, method))
         )
     return columns(rows)[index]
 

@@ -116,15 +116,31 @@ def encodable(value: Any) -> Any:
     if isinstance(value, msgspec.Struct) and not isinstance(value, Message):
         if _is_plain(cast(Hashable, kind)):
             return value
-        config = value.__struct_config__
-        data = {config.tag_field: config.tag} if config.tag_field else {}
-        for name, encoded in _names(type(value)):
-            item = getattr(value, name)
-            data[encoded] = item if type(item) in _WRITTEN else encodable(item)
-        return data
+        return _encodable_struct(value)
     if kind is tuple and value and all(_is_plain(cast(Hashable, type(item))) for item in value):
         return _written(value) if len(value) >= _LONG else value
     return builtin(value)
+
+
+def _encodable_struct(value: msgspec.Struct) -> dict[str, Any]:
+    tag, fields = _encoding(cast(Hashable, type(value)))
+    data = dict(tag)
+    for name, encoded, is_plain in fields:
+        item = getattr(value, name)
+        data[encoded] = item if is_plain or type(item) in _WRITTEN else encodable(item)
+    return data
+
+
+@functools.cache
+def _encoding(kind: Hashable) -> tuple[dict[str, Any], tuple[tuple[str, str, bool], ...]]:
+    """A struct's tag, and of each field its name, its name in JSON and whether msgspec writes it as it is."""
+    struct = cast(type[msgspec.Struct], kind)
+    config = struct.__struct_config__
+    tag = {config.tag_field: config.tag} if config.tag_field else {}
+    return tag, tuple(
+        (field.name, field.encode_name, _is_plain_type(field.type))
+        for field in msgspec.structs.fields(struct)
+    )
 
 
 @functools.lru_cache(maxsize=256)
