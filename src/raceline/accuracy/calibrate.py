@@ -39,7 +39,7 @@ def calibrate(catalogue: Catalogue, read: Read) -> Calibrated:
     """Fit on the evidence that ships, and take the ranges from the left-out residuals."""
     observations = observed(catalogue, read)
     known = refitted(observations)
-    scored, residuals = score(observations, known)
+    scored, _, residuals = score(observations, known)
     return Calibrated(
         fitted=_fitted(known, residuals), index=index_of(observations), constants=known, scored=tuple(scored)
     )
@@ -71,6 +71,7 @@ def _fitted(known: Constants, residuals: Residuals) -> Fitted:
         ranges=dict(spread.groups),
         widths=spread.widths,
         support=dict(spread.counts),
+        verdict=spread.verdict,
     )
 
 

@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 from raceline.accuracy.folds import KINDS, label
 from raceline.accuracy.observations import Observation
 from raceline.estimate.calibration import Keys
+from raceline.estimate.groups import MEMORY_DEVICE
 from raceline.estimate.spread import ANY, TIERS, Spread, support_names, tier
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 # The ends of the range hold this share of the residuals between them.
 LOW, HIGH = 0.1, 0.9
+# "fits" and "doesn't fit" are said where this share of measured peaks would be on that side.
+SURE = 0.8
 # What is asked of groups that a range has not seen, and how far it is stretched or tightened for that.
 WANTED, STRETCHES = 0.72, (0.85, 0.92, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0)
 # One end is at least this share of the other: that all known sources lie on one side may be their own.
@@ -82,8 +85,7 @@ class Residuals:
             chosen = rest
         if len(chosen) < FEWEST_RESIDUALS:
             chosen = self._without(np.flatnonzero(self.usable), without)
-        low, high = quantiles(self.scaled[chosen])
-        return min(low, -SHORTER * high, 0.0), max(high, -SHORTER * low, 0.0)
+        return _around_mid(quantiles(self.scaled[chosen]))
 
     def _rest(self, group: str, without: set[str]) -> NDArray[np.int64]:
         if group not in self._members:
@@ -137,12 +139,19 @@ class Residuals:
                 if count >= FEWEST_OF_CLASS:
                     found[f"{group}/{of_class}"] = _rounded(self.ends(group, of_class, f"{kind}="))
         found[ANY] = _rounded(quantiles(self.scaled[self.usable]))
-        return Spread(found, self.widths, dict(sorted(counts_of(self.items).items())))
+        support = dict(sorted(counts_of(self.items).items()))
+        return Spread(found, self.widths, support, verdict=_rounded(self.verdict("source=")))
+
+    def verdict(self, left_out: str) -> tuple[float, float]:
+        """Between these log offsets of a need measured peaks lie on both sides: the middle of the residuals of what
+        the driver shows, without the rows of a fold."""
+        rest = self._rest(part(MEMORY_DEVICE, left_out), {left_out})
+        return _around_mid(quantiles(self.scaled[rest], (1.0 - SURE, SURE))) if len(rest) else Spread.verdict
 
 
-def quantiles(values: Floats) -> tuple[float, float]:
-    """LOW and HIGH of at least one value, linear between two neighbours."""
-    places = [share * (len(values) - 1) for share in (LOW, HIGH)]
+def quantiles(values: Floats, shares: tuple[float, float] = (LOW, HIGH)) -> tuple[float, float]:
+    """Two quantiles of at least one value, linear between two neighbours."""
+    places = [share * (len(values) - 1) for share in shares]
     below = [int(place) for place in places]
     above = [min(at + 1, len(values) - 1) for at in below]
     ordered = np.partition(values, sorted({*below, *above}))
@@ -151,6 +160,12 @@ def quantiles(values: Floats) -> tuple[float, float]:
         for place, at, over in zip(places, below, above, strict=True)
     )
     return low, high
+
+
+def _around_mid(ends: tuple[float, float]) -> tuple[float, float]:
+    """The ends with the mid well between them."""
+    low, high = ends
+    return min(low, -SHORTER * high, 0.0), max(high, -SHORTER * low, 0.0)
 
 
 def part(group: str, left_out: str) -> str:

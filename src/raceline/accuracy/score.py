@@ -20,6 +20,7 @@ from raceline.estimate.calibration import UNSCALED, Calibration
 from raceline.estimate.hardware import Catalogue
 from raceline.estimate.ranges import verdict
 from raceline.estimate.run import Read
+from raceline.estimate.spread import Spread
 from raceline.evidence import published
 from raceline.evidence.exclusions import exclusions
 from raceline.evidence.rows import Row
@@ -50,23 +51,22 @@ def score_published(catalogue: Catalogue, read: Read, refit: bool = False) -> Sc
     rows = published_rows()
     observations = observed(catalogue, read, rows)
     known = refitted(observations) if refit else stored()
-    scored, _ = score(observations, known)
-    return _scores(rows, observations, scored, _whole(observations, known), started)
+    scored, said, _ = score(observations, known)
+    return _scores(rows, observations, scored, said, started)
 
 
-def score(observations: Observations, known: Constants) -> tuple[list[Scored], Residuals]:
-    """Every measured value under each kind of fold that its group is cut by, and the residuals."""
+def score(observations: Observations, known: Constants) -> tuple[list[Scored], list[Verdict], Residuals]:
+    """Every measured value under each kind of fold that its group is cut by, what is said of runs that fitted or
+    not without their source, and the residuals."""
     kinds = kinds_by_group(observations.items)
-    chosen = {
-        kind: [
-            i for i, item in enumerate(observations.items) if kind in kinds[item.group] and _is_timed(item)
-        ]
-        for kind in KINDS
+    cut = {
+        kind: [i for i, item in enumerate(observations.items) if kind in kinds[item.group]] for kind in KINDS
     }
     count, scales = observations.prepared.count, [_whole(observations, known)]
-    for kind, index in chosen.items():
+    for kind, index in cut.items():
         scales.append(_left_out([observations.items[i] for i in index], count, known, kind))
     within, *left_out = observations.predicted_under(scales)
+    chosen = {kind: [i for i in index if _is_timed(observations.items[i])] for kind, index in cut.items()}
     items = [observations.items[i] for index in chosen.values() for i in index]
     labels = [label(observations.items[i], kind) for kind, index in chosen.items() for i in index]
     at = [i for index in chosen.values() for i in index]
@@ -75,7 +75,12 @@ def score(observations: Observations, known: Constants) -> tuple[list[Scored], R
     ]
     residuals = _residuals(items, predictions, labels)
     scored = _with_ranges(items, labels, np.array(predictions), within[at], residuals, observations)
-    return scored, residuals
+    reports = [item for item in observations.items if not _is_timed(item)]
+    needed = left_out[KINDS.index("source")][[not _is_timed(item) for item in observations.items]]
+    limits = observations.limit_gib(scales[0])[[item.at for item in reports]]
+    ends = {name: residuals.verdict(name) for name in {label(item, "source") for item in reports}}
+    spreads = [Spread(verdict=ends[label(item, "source")]) for item in reports]
+    return scored, verdicts(reports, needed, limits, spreads), residuals
 
 
 def _is_timed(item: Observation) -> bool:
@@ -185,7 +190,11 @@ def _score_own(rows: Sequence[Row], catalogue: Catalogue, read: Read, started: f
             continue
         around = item.around(value, *spread.offsets(item.group, item.keys))
         scored.append(scored_of(item, observations, "none", value, around, value))
-    return _scores(rows, observations, scored, scale, started)
+    is_report = [not _is_timed(item) for item in observations.items]
+    reports = [item for item in observations.items if not _is_timed(item)]
+    limits = observations.limit_gib(scale)[[item.at for item in reports]]
+    said = verdicts(reports, predicted[is_report], limits, [spread] * len(reports))
+    return _scores(rows, observations, scored, said, started)
 
 
 def _joined(own: Scores, whole: Scores, wanted: set[tuple[str, str]], seconds: float) -> Scores:
@@ -200,12 +209,13 @@ def _joined(own: Scores, whole: Scores, wanted: set[tuple[str, str]], seconds: f
 
 
 def _scores(
-    rows: Sequence[Row], observations: Observations, scored: Sequence[Scored], scale: Floats, started: float
+    rows: Sequence[Row], observations: Observations, scored: Sequence[Scored], said: Sequence[Verdict],
+    started: float,
 ) -> Scores:  # fmt: skip
     return Scores(
         rows=len(rows),
         scored=tuple(scored),
-        verdicts=tuple(verdicts(observations, scale)),
+        verdicts=tuple(said),
         unscored=tuple(unscored(rows, observations)),
         seconds=round(time.perf_counter() - started, 1),
     )
@@ -241,20 +251,15 @@ def unscored(rows: Sequence[Row], observations: Observations) -> list[Unscored]:
     return found
 
 
-def verdicts(observations: Observations, scale: Floats) -> list[Verdict]:
-    """What is said of runs that are known to have fitted or not."""
-    needed, limit = observations.needed_gib(scale), observations.limit_gib(scale)
-    found = []
-    for item in observations.items:
-        if item.metric != "fits":
-            continue
-        row = item.row
-        need, room = float(needed[item.at]), float(limit[item.at])
-        found.append(
-            Verdict(
-                id=row.id, table=row.table, source=row.source, source_url=row.source_url, model=row.model,
-                accelerator=item.keys.accelerator, framework=row.framework, ran=item.measured > 0,
-                said=verdict(need, room), needed_gib=need, limit_gib=room,
-            )
-        )  # fmt: skip
-    return found
+def verdicts(
+    reports: Sequence[Observation], needed: Floats, limits: Floats, spreads: Sequence[Spread]
+) -> list[Verdict]:
+    """What is said of runs that are known to have fitted or not (GiB)."""
+    return [
+        Verdict(
+            id=item.row.id, table=item.row.table, source=item.row.source, source_url=item.row.source_url,
+            model=item.row.model, accelerator=item.keys.accelerator, framework=item.row.framework,
+            ran=item.measured > 0, said=verdict(need, room, spread), needed_gib=need, limit_gib=room,
+        )
+        for item, need, room, spread in zip(reports, needed.tolist(), limits.tolist(), spreads, strict=True)
+    ]  # fmt: skip

@@ -101,13 +101,14 @@ def load() -> Efficiency:
     return replace(
         physics(),
         calibration=of_constants(fitted.constants),
-        spread=Spread(fitted.ranges, fitted.widths, fitted.support),
+        spread=Spread(fitted.ranges, fitted.widths, fitted.support, verdict=fitted.verdict),
     )
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
     """What `data/calibration.json` holds: log factors by scope and kind, log offsets of the range's ends
-    by group, widths by tier, and how many measured runs support which setups."""
+    by group, widths by tier, how many measured runs support which setups, and the log offsets of a need between
+    which it may or may not fit."""
 
     schema: str
     as_of: str = ""
@@ -115,6 +116,7 @@ class Fitted(msgspec.Struct, frozen=True, kw_only=True):
     ranges: dict[str, tuple[float, float]] = {}
     widths: tuple[float, ...] = (1.0, 1.0, 1.0)
     support: dict[str, int] = {}
+    verdict: tuple[float, float] = Spread.verdict
 
 
 def parse(data: dict[str, Any]) -> Efficiency:

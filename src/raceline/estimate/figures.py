@@ -86,7 +86,8 @@ class _Training:
             done = train.evaluate(
                 self.table, self.configs, layouts, shapes, self.devices, efficiency, self.reading, usual
             )
-        row = np.array(train.pick(self.rows, done, self.choices, self.devices.memory_bytes))
+        surely_fits = efficiency.spread.surely_fits
+        row = np.array(train.pick(self.rows, done, self.choices, self.devices.memory_bytes, surely_fits))
         step_s = done.time.total[row]
         samples = np.array(self.rows.micro_batch)[row] * done.configs.accumulation[row] * self.layouts.dp
         rate = samples / step_s / np.array([choice.count for choice in self.choices])

@@ -8,11 +8,7 @@ from raceline.estimate import groups
 from raceline.estimate.calibration import Keys
 from raceline.estimate.constants import Efficiency
 from raceline.estimate.result import Fits, Range
-
-# A need this far under or over the limit is called; between them lies "tight": reports of what fitted are
-# about as often wrong as right there.
-SURELY_FITS = 0.9
-SURELY_FAILS = 1.08
+from raceline.estimate.spread import Spread
 
 
 def training_range(mid_s: float, keys: Keys, efficiency: Efficiency) -> Range:
@@ -34,11 +30,12 @@ def _around(mid: float, offsets: tuple[float, float]) -> Range:
     return Range(mid * math.exp(offsets[0]), mid, mid * math.exp(offsets[1]))
 
 
-def verdict(needed: float, limit: float) -> Fits:
-    """Whether a need is within a limit of the same unit."""
-    if needed <= limit * SURELY_FITS:
+def verdict(needed: float, limit: float, spread: Spread) -> Fits:
+    """Whether a need is within a limit of the same unit: "tight" where measured peaks of such a need lie on
+    both sides of it."""
+    if needed <= limit * spread.surely_fits:
         return "yes"
-    return "no" if needed > limit * SURELY_FAILS else "tight"
+    return "no" if needed > limit * spread.surely_fails else "tight"
 
 
 def worst(*verdicts: Fits) -> Fits:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from raceline.estimate.choose import LOSS_CHUNKS, Choice
-from raceline.estimate.ranges import SURELY_FITS
 from raceline.present.errors import Message, message
 
 PeakBytes = Callable[[list[Choice], list[int]], list[float]]
@@ -53,9 +52,14 @@ def serving_changes(choice: Choice) -> list[tuple[str, Choice]]:
 
 
 def remedies(
-    choices: Sequence[Choice], device_of: Sequence[int], limits: Sequence[float], peaks: PeakBytes
+    choices: Sequence[Choice],
+    device_of: Sequence[int],
+    limits: Sequence[float],
+    peaks: PeakBytes,
+    surely_fits: float,
 ) -> list[Message]:
-    """For each choice that doesn't fit its limit, the first single change that does, or that none does."""
+    """For each choice that doesn't fit its limit, the first single change that does, or that none does.
+    `surely_fits`: the share of a limit that may be needed."""
     tried: list[Choice] = []
     owners: list[int] = []
     names: list[str] = []
@@ -68,7 +72,7 @@ def remedies(
     needed = peaks(tried, [device_of[owner] for owner in owners]) if tried else []
     found: dict[int, Message] = {}
     for owner, name, peak in zip(owners, names, needed, strict=True):
-        if owner not in found and peak <= limits[owner] * SURELY_FITS:
+        if owner not in found and peak <= limits[owner] * surely_fits:
             found[owner] = message(
                 "estimate.remedy", change=name, needed_gib=peak / 2**30, limit_gib=limits[owner] / 2**30
             )

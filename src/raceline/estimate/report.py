@@ -26,6 +26,7 @@ from raceline.estimate.result import (
     TimeParts,
 )
 from raceline.estimate.serving import Serving, ServingMemory
+from raceline.estimate.spread import Spread
 from raceline.estimate.train import Evaluated
 from raceline.present.errors import Message, message
 
@@ -54,7 +55,7 @@ def trained(
     trained_elements, adapters = float(table.trainable.sum()), float(table.adapters.sum())
     total = float(table.parameters.sum())
     needed_gib = host.host_memory_gib(choice, total, trained_elements, offloaded_bytes)
-    fits, warnings = _verdict(choice, memory, needed_gib)
+    fits, warnings = _verdict(choice, memory, needed_gib, efficiency.spread)
     workload = choice.scenario.workload
     tokens_per_sample = choice.usual_len if choice.model.unit == "token" else 0
     steps = cost.training_steps(workload.tokens, workload.samples, tokens_per_sample, global_batch)
@@ -115,7 +116,7 @@ def served(
     share = float(serving.engine_fraction[row]) or 1.0
     held = _serving_memory(memory, row, limit_bytes * share, choice.keys, efficiency)
     needed_gib = host.host_memory_gib(choice, float(table.parameters.sum()), 0.0, 0.0)
-    fits, warnings = _verdict(choice, held, needed_gib)
+    fits, warnings = _verdict(choice, held, needed_gib, efficiency.spread)
     is_decoding = choice.output_len > 0
     metric = "tpot_ms" if is_decoding else "batch_ms"
     step_s = inference_range(float(time.step_s[row]), metric, choice.concurrency, choice.keys, efficiency)
@@ -186,20 +187,26 @@ def _serving_memory(
     )  # fmt: skip
 
 
-def _verdict(choice: Choice, memory: MemoryParts, host_gib: float) -> tuple[Any, list[Message]]:
+def _verdict(
+    choice: Choice, memory: MemoryParts, host_gib: float, spread: Spread
+) -> tuple[Any, list[Message]]:
     """Whether it fits the accelerator and the host, and the warnings that name the limit."""
     warnings: list[Message] = []
-    fits = verdict(memory.needed, memory.limit)
+    fits = verdict(memory.needed, memory.limit, spread)
     if fits != "yes":
         name = "estimate.exceeds_memory" if fits == "no" else "estimate.tight_memory"
         part, size = _largest(memory)
+        low, high = (memory.needed * math.exp(offset) for offset in spread.verdict)
         warnings.append(
-            message(name, needed_gib=memory.needed, limit_gib=memory.limit, part=part, part_gib=size)
-        )
+            message(
+                name, needed_gib=memory.needed, limit_gib=memory.limit, low_gib=low, high_gib=high, part=part,
+                part_gib=size,
+            )
+        )  # fmt: skip
     stated = choice.scenario.hardware.host_memory_gib
     if stated is None:
         return fits, warnings
-    host_fits = verdict(host_gib, stated)
+    host_fits = verdict(host_gib, stated, spread)
     if host_fits != "yes":
         warnings.append(message("estimate.exceeds_host_memory", needed_gib=host_gib, limit_gib=stated))
     return worst(fits, host_fits), warnings

@@ -200,7 +200,7 @@ class Session:
         usual = train.usual_shapes(choices, rows, shapes)
         done = train.evaluate(table, configs, layouts, shapes, devices, self.efficiency, reading, usual)
         offloaded = states_off_device(table, layouts)
-        picked = train.pick(rows, done, choices, devices.memory_bytes)
+        picked = train.pick(rows, done, choices, devices.memory_bytes, self.efficiency.spread.surely_fits)
         estimates = [
             trained(
                 choice, done, row, rows.micro_batch[row], RECOMPUTE[int(done.configs.recompute[row])], table,
@@ -213,10 +213,12 @@ class Session:
         def peaks(changed: list[Choice], on: list[int]) -> list[float]:
             spread = train.spread(changed)
             found = train.evaluate(table, *train.arrays(changed, spread, on), devices, self.efficiency)
-            best = train.pick(spread, found, changed, devices.memory_bytes)
+            best = train.pick(
+                spread, found, changed, devices.memory_bytes, self.efficiency.spread.surely_fits
+            )
             return [float(found.memory.needed[row]) for row in best]
 
-        return _with_remedies(estimates, choices, device_of, devices, peaks)
+        return self._with_remedies(estimates, choices, device_of, peaks)
 
     def _infer(
         self, choices: list[Choice], table: ModelTable, device_of: list[int], devices: Devices
@@ -239,26 +241,26 @@ class Session:
             )
             return [float(total) for total in found.total]
 
-        return _with_remedies(estimates, choices, device_of, devices, peaks)
+        return self._with_remedies(estimates, choices, device_of, peaks)
 
-
-def _with_remedies(
-    estimates: list[Estimate], choices: list[Choice], device_of: list[int], devices: Devices, peaks: PeakBytes
-) -> list[Estimate]:
-    """Add the smallest change that fits to each estimate whose accelerator's memory is the limit."""
-    short = [
-        index
-        for index, estimate in enumerate(estimates)
-        if any(warning.id in _MEMORY_WARNINGS for warning in estimate.warnings)
-    ]
-    if not short:
-        return estimates
-    limits = [estimates[index].memory_gib.limit * GIB for index in short]
-    found = remedies(
-        [choices[index] for index in short], [device_of[index] for index in short], limits, peaks
-    )
-    answers = list(estimates)
-    for index, remedy in zip(short, found, strict=True):
-        more = (*estimates[index].warnings, remedy)
-        answers[index] = msgspec.structs.replace(estimates[index], warnings=more)
-    return answers
+    def _with_remedies(
+        self, estimates: list[Estimate], choices: list[Choice], device_of: list[int], peaks: PeakBytes
+    ) -> list[Estimate]:
+        """Add the smallest change that fits to each estimate whose accelerator's memory is the limit."""
+        short = [
+            index
+            for index, estimate in enumerate(estimates)
+            if any(warning.id in _MEMORY_WARNINGS for warning in estimate.warnings)
+        ]
+        if not short:
+            return estimates
+        limits = [estimates[index].memory_gib.limit * GIB for index in short]
+        found = remedies(
+            [choices[index] for index in short], [device_of[index] for index in short], limits, peaks,
+            self.efficiency.spread.surely_fits,
+        )  # fmt: skip
+        answers = list(estimates)
+        for index, remedy in zip(short, found, strict=True):
+            more = (*estimates[index].warnings, remedy)
+            answers[index] = msgspec.structs.replace(estimates[index], warnings=more)
+        return answers

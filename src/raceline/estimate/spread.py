@@ -6,6 +6,7 @@ from all measured ones is given a wider range: its *support* says how near the n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -43,12 +44,24 @@ def tier(keys: Keys, counts: Mapping[str, int]) -> int:
 class Spread:
     """`groups`: log offsets of the range's ends by group (and by group/class), for a run of tier 0;
     `widths`: how much wider each tier is; `counts`: measured rows by support name; `own`: how much narrower
-    the range is where the user's own runs speak for the setup."""
+    the range is where the user's own runs speak for the setup; `verdict`: the log offsets around a need between
+    which it is not said whether it fits."""
 
     groups: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     widths: tuple[float, ...] = (1.0,) * TIERS
     counts: Mapping[str, int] = field(default_factory=dict)
     own: Mapping[str, float] = field(default_factory=dict)
+    verdict: tuple[float, float] = (-0.06, 0.12)
+
+    @property
+    def surely_fits(self) -> float:
+        """The share of a limit up to which a need surely fits."""
+        return math.exp(-self.verdict[1])
+
+    @property
+    def surely_fails(self) -> float:
+        """The share of a limit above which a need surely fails."""
+        return math.exp(-self.verdict[0])
 
     def offsets(self, group: str, keys: Keys) -> tuple[float, float]:
         """Log offsets of low and high around the mid."""

@@ -16,7 +16,6 @@ from raceline.estimate.devices import FORMATS, Devices
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.memory import Memory, training_memory
 from raceline.estimate.op_time import Shapes, time_ops
-from raceline.estimate.ranges import SURELY_FITS
 from raceline.estimate.schedule import StepTime, training_step
 
 
@@ -201,14 +200,16 @@ def _adapter_bytes(choice: Choice) -> float:
     return states.weight + states.gradient + states.master + states.moments
 
 
-def pick(rows: Rows, evaluated: Evaluated, choices: Sequence[Choice], limits: Floats) -> list[int]:
+def pick(
+    rows: Rows, evaluated: Evaluated, choices: Sequence[Choice], limits: Floats, surely_fits: float
+) -> list[int]:
     """Per choice the row that trains fastest among those that fit, else the one that needs least."""
     if len(rows) == len(choices):
         return list(range(len(rows)))
     owner = np.array(rows.owner)
     samples = np.array(rows.micro_batch) * evaluated.configs.accumulation * evaluated.layouts.dp[owner]
     rate = samples / evaluated.time.total
-    fits = evaluated.memory.needed <= SURELY_FITS * limits[evaluated.layouts.device[evaluated.configs.layout]]
+    fits = evaluated.memory.needed <= surely_fits * limits[evaluated.layouts.device[evaluated.configs.layout]]
     score = np.where(fits, rate, -evaluated.memory.needed)
     order = np.lexsort((score, fits, owner))
     last = np.searchsorted(owner[order], np.arange(len(choices)), side="right") - 1

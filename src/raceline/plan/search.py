@@ -11,7 +11,6 @@ from raceline.estimate.constants import Efficiency
 from raceline.estimate.layout import Floats, ModelTable
 from raceline.estimate.memory import needed_memory
 from raceline.estimate.op_time import time_ops
-from raceline.estimate.ranges import SURELY_FITS
 from raceline.estimate.schedule import training_step
 from raceline.plan.space import Ints, Space
 
@@ -56,10 +55,11 @@ def _compact(space: Space, part: slice) -> tuple[Configs, Layouts]:
     return replace(configs, layout=configs.layout - low), space.layouts.take(slice(low, high + 1))
 
 
-def best_per_hardware(searched: Searched, limit_share: float = SURELY_FITS) -> Ints:
-    """For each device and count the configuration that is fastest among those that fit."""
+def best_per_hardware(searched: Searched, surely_fits: float) -> Ints:
+    """For each device and count the row that is fastest among those that need at most the share `surely_fits` of
+    the memory."""
     space = searched.space
-    limits = (space.devices.memory_bytes[space.layouts.device] * limit_share)[space.configs.layout]
+    limits = (space.devices.memory_bytes[space.layouts.device] * surely_fits)[space.configs.layout]
     by_kind = searched.memory_bytes.reshape(len(RECOMPUTE), -1)
     fits = np.flatnonzero(by_kind <= limits)
     if not len(fits):

@@ -46,7 +46,7 @@ def plan_training(request: PlanRequest, catalogue: Catalogue, efficiency: Effici
     if not found.pairs:
         return TrainingSearch(job=job, options=(), candidates=found, evaluated=0, pruned=0)
     searched = search(table, training_space(request, table, job, found, efficiency), efficiency)
-    best = _cheapest_first(searched, best_per_hardware(searched), found, job)
+    best = _cheapest_first(searched, best_per_hardware(searched, efficiency.spread.surely_fits), found, job)
     scenarios = [
         scenario_at(searched, int(row), job, request, bool(space.has_fused_loss(table)))
         for row in best[:MOST_OPTIONS]
