@@ -28,6 +28,7 @@ from raceline.accuracy.score import score_published
 from raceline.accuracy.totals import standing
 from raceline.accuracy.view import bar_text, factor, figure, group_name, headline, met, shown, signed, why
 from raceline.evidence import published
+from raceline.models.read import read_listed
 from raceline.present.documents import load_yaml
 from raceline.present.text import content
 
@@ -381,7 +382,7 @@ def silent(found: Report, docs: Path = DOCS) -> list[str]:
 
 def main() -> None:
     """Print or write the page; exit 1 where a miss has no reason."""
-    scores = score_published(api.load_catalogue(), cache(api.read_model), refit="--refit" in sys.argv)
+    scores = score_published(api.load_catalogue(), cache(read_listed), refit="--refit" in sys.argv)
     text, found = written(scores, lowest_of(scores))
     if "--write" in sys.argv:
         (DOCS / "accuracy.md").write_text(text, encoding="utf-8")

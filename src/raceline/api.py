@@ -165,12 +165,13 @@ def accuracy(
     """
     from raceline.accuracy.report import KEYS, report_of
     from raceline.accuracy.score import score_files, score_published
+    from raceline.models.read import read_listed
     from raceline.present.errors import InputError
 
     paths = [files] if isinstance(files, (str, Path)) else list(files)
     if by is not None and by not in KEYS:
         raise InputError("accuracy.by_unknown", field="by", given=by, known=", ".join(KEYS))
-    known, read = load_catalogue(own), cache(read_model)
+    known, read = load_catalogue(own), cache(read_listed)
     scores = score_files(paths, known, read) if paths else score_published(known, read, refit=refit)
     if not scores.rows:
         raise InputError("accuracy.no_rows", field="FILE", given=", ".join(map(str, paths)))

@@ -1,5 +1,6 @@
 """Own runs shift and narrow the estimates of their machine, and can be taken back."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -119,3 +120,12 @@ def test_many_own_runs_of_a_table_are_kept(tmp_path: Path) -> None:
     source = Path(__file__).parents[2] / "evidence" / "training_vision.csv"
     table.write_text("".join(source.read_text().splitlines(keepends=True)[:4]))
     assert len(api.learn(table)) == 3
+
+
+@pytest.mark.parametrize(
+    "text", ["1" * 100_000, "1," * 50_000, "eval time =" * 9_000, "max allocated" + " " * 20_000]
+)
+def test_a_hostile_log_is_read_at_once(text: str) -> None:
+    started = time.process_time()
+    figures(text)
+    assert time.process_time() - started < 0.5

@@ -24,10 +24,11 @@ def command(into: str | None, as_json: bool) -> None:
     """
     from raceline import api
     from raceline.accuracy.calibrate import calibrate, summary_of, summary_view, write
+    from raceline.models.read import read_listed
 
     target = Path(into) if into else Path(__file__).resolve().parent.parent
     click.echo("fitting on the published runs; this takes minutes", err=True)
-    found = calibrate(api.load_catalogue(), cache(api.read_model))
+    found = calibrate(api.load_catalogue(), cache(read_listed))
     paths = write(found, target)
     summary = summary_of(found, paths)
     show(summary, as_json=as_json, view=lambda: summary_view(summary))

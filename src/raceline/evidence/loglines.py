@@ -9,7 +9,8 @@ from raceline.evidence.rows import Measured, Metric
 
 # Largest text that is searched for figures.
 LONGEST = 20_000
-_NUMBER = r"([0-9][0-9,]*\.?[0-9]*(?:[eE][-+]?[0-9]+)?)"
+# Of bounded length and from its first digit on: a log of digits alone must not take the square of its length.
+_NUMBER = r"(?<![0-9,.])([0-9][0-9,]{0,19}(?:\.[0-9]{0,20})?(?:[eE][-+]?[0-9]{1,3})?)"
 _GIB = {"GiB": 1.0, "GB": 1e9 / 2**30, "MiB": 1.0 / 1024, "MB": 1e6 / 2**30}
 
 
@@ -32,7 +33,9 @@ _PATTERNS = (
     _Pattern(rf"\bstep[ _]time[^0-9]{{0,4}}{_NUMBER}\s*s\b", "step_time_s"),
     _Pattern(rf"\btps:\s*{_NUMBER}", "tokens_per_s_per_device"),
     _Pattern(
-        rf"(?<!prompt )eval time =.*?{_NUMBER} tokens per second", "tpot_ms", lambda rate: 1000.0 / rate
+        rf"(?<!prompt )eval time =[^\n]{{0,200}}?{_NUMBER} tokens per second",
+        "tpot_ms",
+        lambda rate: 1000.0 / rate,
     ),
     _Pattern(rf"Mean TTFT \(ms\):\s*{_NUMBER}", "ttft_ms"),
     _Pattern(rf"Mean TPOT \(ms\):\s*{_NUMBER}", "tpot_ms"),

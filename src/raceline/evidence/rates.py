@@ -34,4 +34,4 @@ def flops_per_token(model: str, seq_len: int, convention: Convention) -> float:
 
 @cache
 def _model(name: str) -> Model:
-    return read.read_model(name)
+    return read.read_listed(name)

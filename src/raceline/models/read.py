@@ -29,6 +29,8 @@ SUFFIXES: dict[str, str] = {
     ".keras": "raceline.models.readers.keras:read",
     ".pt2": "raceline.models.readers.torch_export:read",
 }
+# References that hold all that is known of a model.
+DESCRIBED = ("megatron:", "sizes:")
 FUNCTION = "raceline.models.readers.torch_module:read"
 _LONGEST = 4096
 
@@ -65,6 +67,22 @@ def read_model(reference: str, *, image_size: int | None = None) -> Model:
     if _is_function(reference):
         return _reader(FUNCTION)(reference, image_size)
     return _bundled(reference, image_size)
+
+
+def read_listed(reference: str, image_size: int | None = None) -> Model:
+    """The model that a table names: a bundled one, or one described in the reference itself. Nothing is opened,
+    fetched or run. Raises InputError where it is neither."""
+    for prefix in DESCRIBED:
+        if reference.startswith(prefix):
+            return _reader(PREFIXES[prefix])(reference.removeprefix(prefix), image_size)
+    return _bundled(reference, image_size)
+
+
+def is_listed(reference: str) -> bool:
+    """Whether `read_listed` may know it."""
+    from raceline.models import names
+
+    return reference.startswith(DESCRIBED) or names.is_bundled(reference)
 
 
 def _from_file(path: Path, target: str, image_size: int | None) -> Model:

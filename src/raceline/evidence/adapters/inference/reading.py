@@ -300,7 +300,7 @@ def _read(name: str) -> Model | None:
     if not names.is_bundled(name):
         return None
     try:
-        return read.read_model(name)
+        return read.read_listed(name)
     except InputError:
         return None
 

@@ -1,0 +1,100 @@
+"""A table is only read: no model word in it makes us run a function, open a file or fetch anything."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from raceline import api
+from raceline.evidence import published
+from raceline.models.read import is_listed, read_listed
+from raceline.present.errors import InputError
+
+EVIDENCE = Path(__file__).parents[2] / "evidence"
+EVIL = (
+    "evil_module:build",
+    "/etc/hostname",
+    "../x",
+    "hf:someone/something",
+    "config.json",
+    "evil_module.onnx",
+)
+
+
+def first_scored(table: str) -> dict[str, Any]:
+    """A record of a published table that can be scored."""
+    scored = {row.id for row in published.rows(table) if row.scenario is not None}
+    if table == "fit":
+        records = yaml.safe_load((EVIDENCE / "fit.yaml").read_text(encoding="utf-8"))
+    else:
+        text = (EVIDENCE / f"{table}.csv").read_text(encoding="utf-8")
+        records = list(csv.DictReader(text.splitlines()))
+    return next(record for record in records if record["id"] in scored)
+
+
+def written(table: str, record: dict[str, Any], folder: Path) -> Path:
+    """A file of one record."""
+    if table == "fit":
+        path = folder / "own.yaml"
+        path.write_text(yaml.safe_dump([record], sort_keys=False), encoding="utf-8")
+        return path
+    path = folder / "own.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, list(record))
+        writer.writeheader()
+        writer.writerow(record)
+    return path
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that leaves a mark when it is imported, and a folder of such files to stand in."""
+    mark = tmp_path / "was_run"
+    (tmp_path / "evil_module.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield mark
+    sys.modules.pop("evil_module", None)
+
+
+@pytest.mark.parametrize("word", EVIL)
+@pytest.mark.parametrize("table", [name for name in published.tables() if name != "megatron_ci"])
+def test_a_word_for_something_else_than_a_bundled_model_is_not_followed(
+    table: str, word: str, tmp_path: Path, marker: Path
+) -> None:
+    record = first_scored(table)
+    record["id"] = "mine-1"
+    if table == "fit":
+        record["workload"] = {
+            **record["workload"],
+            **{name: word for name in ("model", "arch_as") if name in record["workload"]},
+        }
+    else:
+        record.update({name: word for name in ("model", "base_model") if name in record})
+        record.update({name: "" for name in ("params_m", "gmacs", "mactivations_m") if name in record})
+    report = api.accuracy(written(table, record, tmp_path))
+    assert (report.rows, report.values) == (1, 0)
+    assert not marker.exists()
+
+
+def test_only_names_and_descriptions_are_listed(marker: Path) -> None:
+    for word in EVIL:
+        assert not is_listed(word)
+        with pytest.raises(InputError):
+            read_listed(word)
+    assert not marker.exists()
+    assert read_listed("llama-3.1-8b").name == "meta-llama/Llama-3.1-8B"
+
+
+def test_a_folder_with_a_bundled_name_is_not_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "llama-3.1-8b"
+    folder.mkdir()
+    (folder / "config.json").write_text("{}", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert read_listed("llama-3.1-8b").layers == 32
