@@ -13,6 +13,7 @@ import pytest
 from raceline import api
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import parse
+from raceline.evidence import published
 from raceline.evidence.adapters import inference, inference_vision
 from raceline.evidence.exclusions import exclusions
 from raceline.evidence.rows import Measured, Row
@@ -209,3 +210,11 @@ def test_an_image_model_of_timm_is_a_rate_on_one_device() -> None:
     assert row.scenario["setup"]["compile"] is True
     assert row.scenario["workload"]["concurrency"] == int(record["batch"])
     assert row.measured == (Measured("samples_per_s_per_device", float(record["infer_samples_per_s"])),)
+
+
+def test_many_clients_of_a_server_say_its_rate_by_littles_law() -> None:
+    rows = {row.id: row for row in published.rows("inference")}
+    latency, rate = rows["infm-03737"], rows["infm-03738"]
+    assert latency.measured[0].metric == rate.measured[0].metric == "samples_per_s_per_device"
+    assert latency.measured[0].value == pytest.approx(256 * 16 / 0.2012)
+    assert latency.scenario and latency.scenario["workload"]["concurrency"] == 1024

@@ -5,6 +5,7 @@ What the source leaves out is filled from ``data/inference_words.yaml`` and by t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,8 @@ from raceline.models import count
 COLUMNS = frozenset({"model", "accelerator", "precision", "metric", "value", "unit", "runtime", "batch"})
 BITS = {"fp8": 8.0, "int8": 8.0, "nvfp4": 4.5, "fp32": 32.0}
 FOUR_BITS = 4.5
+# The most samples that the sources' servers merge into one pass: the largest batch of their offline tables.
+LARGEST_MERGED = 1024
 SEVEN_SLICES = {40.0: "1g.5gb", 80.0: "1g.10gb"}
 
 
@@ -189,7 +192,19 @@ def _passes(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[s
         batch *= _halves(reading)
     elif ":" in reading.word.model and "unet" in reading.word.model:
         batch *= reading.usual.guidance
-    return {**part, "concurrency": batch}
+    return {**part, "concurrency": _merged(reading, batch)}
+
+
+def _merged(reading: Reading, batch: int) -> int:
+    """Samples in one pass where a server merges the requests of many waiting clients, each of `batch` samples:
+    those in flight over the copies of the model that take them."""
+    clients = reading.number("concurrency") or 1
+    if clients == 1:
+        return batch
+    copies = re.search(r"(\d+) instance", reading.note)
+    found = min(batch * clients // (int(copies[1]) if copies else 1), max(batch, LARGEST_MERGED))
+    reading.assume("batch", found)
+    return max(batch, found)
 
 
 def _halves(reading: Reading) -> int:

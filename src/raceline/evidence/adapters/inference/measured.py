@@ -84,7 +84,7 @@ def _first_token(reading: Reading, value: float) -> Measured:
 def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measured:
     metric, unit = reading.record["metric"], reading.record["unit"]
     if (reading.number("concurrency") or 1) > 1:
-        raise Unscored("queueing")
+        return _closed_loop(reading, value)
     steps = _steps(reading)
     if unit == "denoising steps/s":
         return Measured("batch_ms", 1000.0 / value)
@@ -101,6 +101,17 @@ def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measure
     if says(unit, "per_image"):
         value *= workload["concurrency"]
     return Measured("batch_ms", value / steps)
+
+
+def _closed_loop(reading: Reading, value: float) -> Measured:
+    """So many clients each wait for their answer and ask again, so the mean latency is their samples over the
+    rate (Little's law): with its queue it says no more and no less than the rate does."""
+    metric = reading.record["metric"]
+    if metric == "latency_ms":
+        value = (reading.number("concurrency") or 1) * reading.batch() / value * 1000.0
+    elif metric != "throughput_samples_per_s":
+        raise Unscored("queueing")
+    return _rate("samples_per_s_per_device", value, reading)
 
 
 def _halved(workload: dict[str, Any], reading: Reading) -> int:
