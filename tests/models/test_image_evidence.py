@@ -46,9 +46,10 @@ def _is_counted(op: Any, family: str) -> bool:
 
 
 def _gmacs(model: Model) -> float:
-    """Multiply-adds as the published figures count them: batch norm with two for each element."""
+    """Multiply-adds as the published figures count them: batch norm with two for each element, group norm
+    with five."""
     norms = sum(
-        2 * block.repeat * op.width * op.rows.fixed
+        (5 if op.style == "group" else 2) * block.repeat * op.width * op.rows.fixed
         for block in model.blocks
         for op in block.ops
         if isinstance(op, Norm) and op.style != "layer"

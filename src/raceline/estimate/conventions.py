@@ -10,7 +10,7 @@ import msgspec
 from raceline.catalog import load, runtimes
 from raceline.catalog.types import Runtime, ServingHabits, TrainingHabits
 
-States = Literal["amp", "master", "megatron", "true"]
+States = Literal["amp", "master", "flattened", "megatron", "true"]
 DEFAULT_TRAINING, DEFAULT_STATES = "pytorch", "amp"
 # Kernels of an expert in a loop (its tokens gathered, one matmul, added back), of one among kernels that take all
 # of a device's experts once each is cast or quantised (Transformer Engine's GroupedLinear), and where one kernel
@@ -156,5 +156,9 @@ def state_bytes(states: States, precision: str, optimizer: str) -> StateBytes:
         return StateBytes(4.0, 4.0, 0.0, 4.0 * elements + fixed, 4.0 * temporary, 2.0, True)
     if states == "megatron":
         return StateBytes(2.0, 4.0, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False, True)
+    if states == "flattened":
+        # InternEvo's step holds one flat 16-bit copy of the rank's gradients while it makes the fp32 one
+        # (internlm/solver/optimizer/hybrid_zero_optim.py).
+        return StateBytes(2.0, 2.0, 4.0, 4.0 * elements + fixed, 6.0, 2.0, False)
     # DeepSpeed's step makes an fp32 copy of the rank's gradients (runtime/zero/stage_1_and_2.py).
     return StateBytes(2.0, 2.0, 4.0, 4.0 * elements + fixed, 4.0, 2.0, False)

@@ -74,9 +74,9 @@ def _each(kernel: Kernel, axes: int) -> tuple[int, ...]:
 class Drawing:
     """Collects the blocks of one network. A block is drawn by a function from its input to its output."""
 
-    def __init__(self, component: str = "") -> None:
+    def __init__(self, component: str = "", norm: Literal["batch", "group"] = "batch") -> None:
         self.blocks: list[Block] = []
-        self._component = component
+        self._component, self._norm = component, norm
         self._ops: list[AnyOp] = []
         self._tensors: list[Tensor] = []
         self._block = ""
@@ -268,8 +268,8 @@ class Drawing:
     def conv_norm(
         self, given: Feature, channels: int, kernel: Kernel = 1, stride: Kernel = 1, **rest: Any
     ) -> Feature:
-        """Convolution without bias and batch norm."""
-        return self.norm(self.conv(given, channels, kernel, stride, **rest))
+        """Convolution without bias and the network's norm."""
+        return self.norm(self.conv(given, channels, kernel, stride, **rest), self._norm)
 
     def conv_norm_act(
         self,
@@ -281,7 +281,7 @@ class Drawing:
         kind: str = "relu",
         **rest: Any,
     ) -> Feature:
-        """Convolution, batch norm and activation."""
+        """Convolution, the network's norm and activation."""
         return self.act(self.conv_norm(given, channels, kernel, stride, **rest), kind)
 
     def pool(

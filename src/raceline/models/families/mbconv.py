@@ -38,13 +38,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
 
 class Style(msgspec.Struct, frozen=True, kw_only=True):
     """What all blocks of a network share. `squeeze_of_middle`: the ratio is of the expanded width, rounded
-    to multiples of eight; else of the block's input. `skips`: whether plain ds and cn blocks have a
-    shortcut too."""
+    to multiples of eight; else of the block's input. `group_size`: channels in one group of the spatial
+    convolution."""
 
     act: str = "silu"
     squeeze_act: str = ""
     squeeze_gate: str = "sigmoid"
     squeeze_of_middle: bool = False
+    group_size: int = 1
 
 
 def build(fields: Fields, image_size: int | None = None) -> Model:
@@ -52,7 +53,7 @@ def build(fields: Fields, image_size: int | None = None) -> Model:
     if fields.values.get("stages") is None:
         fields = _from_transformers(fields)
     side = image_size_of(fields, image_size, 224)
-    drawing = Drawing()
+    drawing = Drawing(norm="group" if fields.text("norm", default="batch") == "group" else "batch")
     x = trunk(drawing, fields, side)[-1]
     _head(drawing, x, fields, style_of(fields))
     return image_model(fields, "mbconv", drawing.blocks, side, hidden=x.channels)
@@ -65,6 +66,7 @@ def style_of(fields: Fields) -> Style:
         squeeze_act=fields.text("squeeze_act", default=""),
         squeeze_gate=fields.text("squeeze_gate", default="sigmoid"),
         squeeze_of_middle=fields.flag("squeeze_of_middle"),
+        group_size=fields.integer("group_size", default=1, maximum=65_536),
     )
 
 
@@ -166,7 +168,9 @@ def _skip(drawing: Drawing, given: Feature, y: Feature, row: Row) -> Feature:
 
 def _separable(drawing: Drawing, given: Feature, row: Row, style: Style) -> Feature:
     act = row.act or style.act
-    y = drawing.conv_norm_act(given, given.channels, row.kernel, row.stride, groups=given.channels, kind=act)
+    y = drawing.conv_norm_act(
+        given, given.channels, row.kernel, row.stride, groups=given.channels // style.group_size, kind=act
+    )
     return drawing.conv_norm(_squeeze(drawing, y, given, row, style), row.channels)
 
 
@@ -182,7 +186,7 @@ def _inverted(drawing: Drawing, given: Feature, row: Row, style: Style) -> Featu
     act = row.act or style.act
     middle = divisible(given.channels * row.expansion)
     y = drawing.conv_norm_act(given, middle, kind=act)
-    y = drawing.conv_norm_act(y, middle, row.kernel, row.stride, groups=middle, kind=act)
+    y = drawing.conv_norm_act(y, middle, row.kernel, row.stride, groups=middle // style.group_size, kind=act)
     y = drawing.conv_norm(_squeeze(drawing, y, given, row, style), row.channels)
     return _skip(drawing, given, y, row)
 

@@ -40,6 +40,7 @@ class Paths(msgspec.Struct, frozen=True, kw_only=True):
     reduction: float = 0.25
     divisor: int = 8
     splits_input: bool = False
+    pools_first: bool = False
 
     @property
     def scales(self) -> int:
@@ -67,6 +68,7 @@ def paths_of(fields: Fields) -> Paths | None:
         reduction=fields.number("path_reduction", default=0.25, maximum=1.0),
         divisor=fields.integer("path_divisor", default=8, maximum=1024),
         splits_input=fields.flag("splits_input"),
+        pools_first=fields.flag("path_pools_first"),
     )
 
 
@@ -88,8 +90,10 @@ def _scales(drawing: Drawing, x: Feature, place: Place, paths: Paths) -> Feature
 
 
 def _radix(drawing: Drawing, x: Feature, place: Place, paths: Paths) -> Feature:
-    """Attention over the outputs of one convolution; a stride is taken by pooling after it."""
+    """Attention over the outputs of one convolution; a stride is taken by pooling after it, or before."""
     width, count = place.channels, paths.count
+    if paths.pools_first and place.stride > 1:
+        x = drawing.pool(x, 3, place.stride, kind="mean")
     reduced = max(_LEAST_RADIX_ATTENTION, divisible(x.channels * count * paths.reduction, paths.divisor))
     y = drawing.conv_norm(x, width * count, 3, groups=place.groups * count)
     y = drawing.act(y, place.act)
@@ -98,7 +102,8 @@ def _radix(drawing: Drawing, x: Feature, place: Place, paths: Paths) -> Feature:
     weights = drawing.conv(drawing.act(small, place.act), width * count, groups=place.groups, bias=True)
     y = drawing.multiply(y, drawing.act(weights, "softmax"))
     y = _total(drawing, _slices(y, count))
-    return drawing.pool(y, 3, place.stride, kind="mean") if place.stride > 1 else y
+    is_pooled = place.stride == 1 or paths.pools_first
+    return y if is_pooled else drawing.pool(y, 3, place.stride, kind="mean")
 
 
 def _kernels(drawing: Drawing, x: Feature, place: Place, paths: Paths) -> Feature:
