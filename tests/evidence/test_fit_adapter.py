@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from raceline.evidence.rows import Measured
 from raceline.present.documents import load_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = Path(os.environ.get("RACELINE_CASES", ROOT.parent / "shared")) / "cases" / "fit.yaml"
+CASES = ROOT / "evidence" / "fit.yaml"
 
 
 def report(framework: str = "litgpt", **outcome: Any) -> dict[str, Any]:
@@ -41,9 +40,21 @@ def test_a_run_that_failed_has_no_peak() -> None:
     assert fit.adapt(report(fits=False, peak_mem_gib=83.5)).measured == (Measured("fits", 0.0),)
 
 
-@pytest.mark.skipif(not CASES.is_file(), reason="the published reports are not beside the checkout")
 def test_every_report_becomes_a_row() -> None:
     cases: Any = load_yaml(CASES.read_bytes())
     assert all(cases[0].keys() >= fit.COLUMNS for _ in cases)
     rows = [fit.adapt(case) for case in cases]
     assert sum(row.unscored is not None for row in rows) <= 0.1 * len(rows)
+
+
+@pytest.mark.parametrize(
+    "url,name",
+    [
+        ("https://github.com/huggingface/peft/blob/main/README.md", "huggingface/peft"),
+        ("https://github.com/QwenLM/Qwen/issues/12", "QwenLM/Qwen"),
+        ("https://huggingface.co/datasets/diffusers/benchmarks", "huggingface.co/datasets/diffusers"),
+        ("https://example.org/a/b", "example.org"),
+    ],
+)
+def test_a_report_belongs_to_who_published_it(url: str, name: str) -> None:
+    assert fit.adapt({**report(), "source_url": url}).source == name

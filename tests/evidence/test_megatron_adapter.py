@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from raceline import api
 from raceline.estimate.result import Estimate
@@ -18,10 +15,7 @@ from raceline.evidence.rows import Measured
 from raceline.models.read import read_model
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = Path(os.environ.get("RACELINE_CASES", ROOT.parent / "shared")) / "evidence" / "megatron_ci.csv"
-needs_table = pytest.mark.skipif(
-    not TABLE.is_file(), reason="the published tables are not beside the checkout"
-)
+TABLE = ROOT / "evidence" / "megatron_ci.csv"
 ARGUMENTS = {
     "bf16": True, "global-batch-size": 32, "hidden-size": 512, "micro-batch-size": 4, "num-attention-heads": 8,
     "num-layers": 12, "pipeline-model-parallel-size": 2, "seq-length": 1024, "tensor-model-parallel-size": 2,
@@ -78,7 +72,6 @@ def test_a_vision_tower_is_not_described() -> None:
     assert megatron_ci.adapt(record("mimo")).unscored == "model_not_described"
 
 
-@needs_table
 def test_nine_of_ten_rows_are_scored_and_estimated() -> None:
     with TABLE.open(encoding="utf-8") as file:
         records = list(csv.DictReader(file))

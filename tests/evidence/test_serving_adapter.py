@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import os
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,7 @@ from raceline.models.count import parameters
 from raceline.models.read import read_model
 
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = Path(os.environ.get("RACELINE_CASES", ROOT.parent / "shared")) / "evidence" / "serving.csv"
-needs_table = pytest.mark.skipif(
-    not TABLE.is_file(), reason="the published tables are not beside the checkout"
-)
+TABLE = ROOT / "evidence" / "serving.csv"
 
 
 def record(**cells: str) -> dict[str, str]:
@@ -176,7 +172,6 @@ def test_the_served_models_are_bundled(model: str, family: str, billions: float)
     assert found.family == family and parameters(found) / 1e9 == pytest.approx(billions, abs=0.06)
 
 
-@needs_table
 def test_nine_of_ten_rows_are_scored_and_estimated() -> None:
     with TABLE.open(encoding="utf-8") as file:
         records = list(csv.DictReader(file))

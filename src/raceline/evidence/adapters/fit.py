@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 from raceline.evidence import exclusions
 from raceline.evidence.fit_cases import scenario_of
@@ -27,7 +28,7 @@ def adapt(record: Mapping[str, Any]) -> Row:
     unscored = exclusions.named(case.id)
     framework = str(workload.get("framework") or "")
     return Row(
-        id=case.id, table=TABLE, source=str(record["evidence"]), source_url=case.source_url,
+        id=case.id, table=TABLE, source=publication(case.source_url), source_url=case.source_url,
         year=_year(str(record["as_of"])), model=str(workload["model"]), accelerator=str(hardware["gpu"]),
         framework=framework, note=str(outcome.get("note") or ""),
         scenario=None if unscored else case.scenario,
@@ -35,6 +36,16 @@ def adapt(record: Mapping[str, Any]) -> Row:
         assumed=case.assumed, unscored=unscored,
         doubtful="confidence" if record["confidence"] == "low" else None,
     )  # fmt: skip
+
+
+def publication(url: str) -> str:
+    """Who published a page: owner and name of a repository (the words of the other tables), a hub's owner and
+    name, else the host."""
+    place = urlsplit(url)
+    folders = [part for part in place.path.split("/") if part]
+    if place.netloc == "github.com":
+        return "/".join(folders[:2])
+    return "/".join((place.netloc, *folders[:2])) if place.netloc == "huggingface.co" else place.netloc or url
 
 
 def _year(date: str) -> int | None:
