@@ -27,5 +27,5 @@ def test_parameters_do_not() -> None:
 
 @pytest.mark.parametrize("text", ["", "[]", '{"model":"wan2.1-t2v-1.3b"}', '{"model":"x","frames":0}'])
 def test_what_is_no_clip_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="frames|model"):
+    with pytest.raises(InputError, match=r"frames|model"):
         read_model("clip:" + text)
