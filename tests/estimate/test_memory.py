@@ -47,6 +47,14 @@ def test_megatron_holds_eighteen_bytes_a_parameter_without_a_distributed_optimiz
     assert close(held * GIB / LLAMA_8B, 18.0)
 
 
+def test_megatron_deepspeed_in_bf16_holds_gradients_in_both_widths() -> None:
+    setup = {"runtime": "megatron-lm+deepspeed", "zero_stage": 1, "recompute": "full"}
+    rest = {"workload": {"seq_len": 512}, "hardware": {"accelerator": "b300"}}
+    wide = estimate(changed(setup=setup, **rest)).memory_gib
+    half = estimate(changed(setup={**setup, "precision": "fp16"}, **rest)).memory_gib
+    assert close(wide.gradients * GIB / LLAMA_8B, 6.0) and close(half.gradients * GIB / LLAMA_8B, 2.0)
+
+
 def test_parts_add_up_to_the_total() -> None:
     memory = estimate(changed()).memory_gib
     parts = (
