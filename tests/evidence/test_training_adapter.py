@@ -118,6 +118,11 @@ def test_a_clip_has_the_frames_of_its_data() -> None:
     assert scenario("stu-0041")["workload"]["image_size"] == 480
 
 
+def test_full_training_of_a_model_stored_in_fp16_is_mixed_precision() -> None:
+    assert setup("cvf-0050")["precision"] == "fp16-mixed"
+    assert setup("cvf-0061")["precision"] == setup("cvf-0064")["precision"] == "bf16-true"
+
+
 def test_weights_that_ramtorch_holds_are_offloaded() -> None:
     assert setup("stu-0025")["offload"] == "all" and setup("stu-0148")["offload"] == "all"
 
