@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceline.estimate.layout import tabulate
-from raceline.estimate.memory import boundary_bytes
+from raceline.estimate.memory import beside, boundary_bytes
 from raceline.models import count
+from raceline.models.graph import Block, Convolution, Model, fixed
 from scenarios import changed, close, estimate, read, shapes
 
 GIB = 2.0**30
@@ -46,6 +47,14 @@ def test_megatron_holds_eighteen_bytes_a_parameter_without_a_distributed_optimiz
     assert close(held * GIB / LLAMA_8B, 18.0)
 
 
+def test_megatron_deepspeed_in_bf16_holds_gradients_in_both_widths() -> None:
+    setup = {"runtime": "megatron-lm+deepspeed", "zero_stage": 1, "recompute": "full"}
+    rest = {"workload": {"seq_len": 512}, "hardware": {"accelerator": "b300"}}
+    wide = estimate(changed(setup=setup, **rest)).memory_gib
+    half = estimate(changed(setup={**setup, "precision": "fp16"}, **rest)).memory_gib
+    assert close(wide.gradients * GIB / LLAMA_8B, 6.0) and close(half.gradients * GIB / LLAMA_8B, 2.0)
+
+
 def test_parts_add_up_to_the_total() -> None:
     memory = estimate(changed()).memory_gib
     parts = (
@@ -53,6 +62,19 @@ def test_parts_add_up_to_the_total() -> None:
         memory.workspace, memory.reserved,
     )  # fmt: skip
     assert close(sum(part or 0.0 for part in parts), memory.total.mid, 1e-6)
+
+
+def test_the_way_back_of_a_convolution_in_fp32_has_gradients_and_a_winograd_workspace() -> None:
+    """One 3x3 convolution of 256 channels on 8 x 8 places: input, output, 2.25 times both, 4 times its weights."""
+    conv = Convolution(name="conv", rows=fixed(64), k=9 * 256, n=256, input_elements=256.0)
+    block = Block(name="block", ops=(conv,))
+    model = Model(
+        name="one", family="one", architecture="one", blocks=(block,), unit="image", objective="classify"
+    )
+    table = tabulate(model, "pretrain")
+    found = beside(table, shapes(1.0, batch=2.0, activation_bytes=4.0))
+    assert close(float(found[0]), 4.0 * (3.25 * 2 * 64 * 512 + 4 * 9 * 256 * 256))
+    assert float(beside(table, shapes(1.0, batch=2.0, activation_bytes=2.0))[0]) == 0.0
 
 
 def test_full_recompute_keeps_one_hidden_vector_a_token_and_layer() -> None:

@@ -103,6 +103,30 @@ def test_an_adapter_on_frozen_weights_of_four_bits() -> None:
     assert setup("fms-0110")["weight_precision"] == "gptq-int4" and setup("fms-0110")["precision"] == "fp16"
 
 
+def test_an_example_trains_on_the_size_of_its_data() -> None:
+    assert scenario("stu-0001")["workload"]["image_size"] == 512
+    assert scenario("stu-0105")["workload"]["image_size"] == 1024
+
+
+def test_a_checkpoint_setting_that_a_family_ignores_is_read_as_what_runs() -> None:
+    assert setup("stu-0059")["recompute"] == "full" and setup("stu-0011")["recompute"] == "selective"
+    assert setup("stu-0065")["recompute"] == "none"
+
+
+def test_a_clip_has_the_frames_of_its_data() -> None:
+    assert scenario("stu-0041")["model"] == 'clip:{"model":"hunyuanvideo-1.5","frames":48}'
+    assert scenario("stu-0041")["workload"]["image_size"] == 480
+
+
+def test_full_training_of_a_model_stored_in_fp16_is_mixed_precision() -> None:
+    assert setup("cvf-0050")["precision"] == "fp16-mixed"
+    assert setup("cvf-0061")["precision"] == setup("cvf-0064")["precision"] == "bf16-true"
+
+
+def test_weights_that_ramtorch_holds_are_offloaded() -> None:
+    assert setup("stu-0025")["offload"] == "all" and setup("stu-0148")["offload"] == "all"
+
+
 def test_lokr_is_estimated_as_lora_and_says_so() -> None:
     assert scenario("stu-0140")["workload"]["method"] == "lora"
     assert "method=lora for lokr" in rows()["stu-0140"].assumed

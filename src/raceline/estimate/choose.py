@@ -435,7 +435,7 @@ def _states(precision: str, runtime: str, bf16: str, fp16: str, setup: Setup, me
         return "amp"
     is_sharded = bool(setup.zero_stage) and method in ("pretrain", "full")
     if is_sharded and "deepspeed" in runtime:
-        return "master"
+        return "both" if bf16 == "both" and precision == "bf16" and setup.zero_stage == 1 else "master"
     if precision == "fp16":
         return fp16
     return "master" if is_sharded and "transformers" in runtime else bf16

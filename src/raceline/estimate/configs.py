@@ -29,7 +29,7 @@ class Layouts:
     `casts_weights`: 1 where a compute copy of all weights is held beside them (autocast).
     `expert_kernels`: kernels for each expert that a device holds, beside those for all of them.
     `logit_bytes`: what the logits and the loss hold, per logit.
-    `bucket`: copies of the gradients held for communication (DDP: 1). `buffered`: 1 where gradients lie in
+    `bucket`: copies of the gradients held for communication (DDP: 1) or in 16 bits. `buffered`: 1 where they lie in
     one buffer that is held all the time (Megatron).
     `keeps_gathered`: 1 where ZeRO-3 keeps frozen layers whole through the backward pass; `host_scale`: the
     host's time over that of one process a device with a present-day version.

@@ -10,7 +10,7 @@ import msgspec
 from raceline.catalog import load, runtimes
 from raceline.catalog.types import Runtime, ServingHabits, TrainingHabits
 
-States = Literal["amp", "master", "flattened", "megatron", "true"]
+States = Literal["amp", "master", "flattened", "megatron", "both", "true"]
 DEFAULT_TRAINING, DEFAULT_STATES = "pytorch", "amp"
 # Kernels of an expert in a loop (its tokens gathered, one matmul, added back), of one among kernels that take all
 # of a device's experts once each is cast or quantised (Transformer Engine's GroupedLinear), and where one kernel
@@ -49,6 +49,9 @@ _FAMILIES = (
     ("trl", "transformers"), ("axolotl", "transformers"), ("factory", "transformers"), ("swift", "transformers"),
     ("qlora", "transformers"), ("alpaca", "transformers"), ("collie", "deepspeed"), ("colossal", "deepspeed"),
 )  # fmt: skip
+# Megatron-DeepSpeed trains in bf16 by DeepSpeed's BF16_Optimizer: as Megatron, and the 16-bit gradients stay beside
+# the unsharded fp32 ones (deepspeed/runtime/bf16_optimizer.py: fp32_groups_gradients_flat, update_hp_grads).
+_BF16_OPTIMIZER = "megatron-lm+deepspeed"
 
 
 @cache
@@ -61,7 +64,7 @@ def convention(runtime: str) -> Convention:
     row = known.get(name, known[family])
     line = [*runtimes.lineage(row, known), known[DEFAULT_TRAINING]]
     return Convention(
-        bf16=_states(line, "bf16"),
+        bf16="both" if name == _BF16_OPTIMIZER else _states(line, "bf16"),
         fp16=_states(line, "fp16"),
         fused=bool(next((item.fused_kernels for item in line if item.fused_kernels is not None), False)),
         training=next(item.training for item in line if item.training is not None),
@@ -133,7 +136,8 @@ _MOMENTS = {
 class StateBytes(msgspec.Struct, frozen=True):
     """Bytes per trained element. `buffered`: gradients lie in one buffer, from which they are also
     reduced, held all the time
-    (https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/distributed/param_and_grad_buffer.py)."""
+    (https://github.com/NVIDIA/Megatron-LM/blob/main/megatron/core/distributed/param_and_grad_buffer.py).
+    `narrow`: of the 16-bit gradients that stay beside it."""
 
     weight: float
     gradient: float
@@ -143,6 +147,7 @@ class StateBytes(msgspec.Struct, frozen=True):
     compute: float
     casts_weights: bool
     buffered: bool = False
+    narrow: float = 0.0
 
 
 def state_bytes(states: States, precision: str, optimizer: str) -> StateBytes:
@@ -154,11 +159,12 @@ def state_bytes(states: States, precision: str, optimizer: str) -> StateBytes:
         return StateBytes(2.0, 2.0, 0.0, 2.0 * elements + fixed, 2.0 * temporary, 2.0, False)
     if states == "amp":
         return StateBytes(4.0, 4.0, 0.0, 4.0 * elements + fixed, 4.0 * temporary, 2.0, True)
-    if states == "megatron":
-        return StateBytes(2.0, 4.0, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False, True)
     if states == "flattened":
         # InternEvo's step holds one flat 16-bit copy of the rank's gradients while it makes the fp32 one
         # (internlm/solver/optimizer/hybrid_zero_optim.py).
         return StateBytes(2.0, 2.0, 4.0, 4.0 * elements + fixed, 6.0, 2.0, False)
+    if states in ("megatron", "both"):
+        narrow = 2.0 if states == "both" else 0.0
+        return StateBytes(2.0, 4.0, 4.0, 4.0 * elements + fixed, 0.0, 2.0, False, True, narrow)
     # DeepSpeed's step makes an fp32 copy of the rank's gradients (runtime/zero/stage_1_and_2.py).
     return StateBytes(2.0, 2.0, 4.0, 4.0 * elements + fixed, 4.0, 2.0, False)

@@ -27,11 +27,16 @@ from raceline.estimate.layout import (
     Floats,
     ModelTable,
 )
-from raceline.estimate.op_time import Shapes, ShapeTimes
+from raceline.estimate.op_time import Shapes, ShapeTimes, positions
 
 GIB = 2.0**30
 # How full a device is shown to be whose allocator had to give back what it had cached.
 FULLEST = 0.97
+# A 3x3 convolution as Winograd F(4x4, 3x3) holds 36 places for 16 of its input and output and 36 for the 9 of
+# each weight (arXiv:1509.09308, section 4); cuDNN takes it where the numbers are fp32.
+_WINOGRAD_PLACES, _WINOGRAD_WEIGHTS = 36 / 16, 36 / 9
+_TAPS = 9.0
+_FP32 = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +118,15 @@ class StageStates:
 class ShapeMemory:
     """Bytes of activations at each shape (arrays of U), over all layers: `kept` (U x recompute) of
     the body, `ends` of input and output, one layer's `working` set when recomputed or not (U x 2),
-    and one element a logit (`logits`), to be multiplied by the loss's bytes. `slack`: what the caching
+    what the fullest convolution holds `beside` them on the way back, and one element a logit (`logits`), to be
+    multiplied by the loss's bytes. `slack`: what the caching
     allocator can't reuse of them, less where every batch has the same shape."""
 
     kept: Floats
     input: Floats
     output: Floats
     working: Floats
+    beside: Floats
     logits: Floats
     slack: float
 
@@ -248,9 +255,25 @@ def shape_memory(table: ModelTable, shapes: Shapes, times: ShapeTimes, efficienc
         input=times.saved_bytes[:, INPUT],
         output=times.saved_bytes[:, OUTPUT],
         working=np.stack([transient, transient + times.layer_bytes], axis=1),
+        beside=beside(table, shapes),
         logits=rows / shapes.cp * table.classes / shapes.tp,
         slack=efficiency.kept_slack if is_text else efficiency.allocator_slack_images,
     )
+
+
+def beside(table: ModelTable, shapes: Shapes) -> Floats:
+    """Bytes that the backward pass of a plain 3x3 convolution in fp32 holds at the most: the gradients of its
+    output and input, and the workspace in which both are transformed."""
+    ops = table.convolution
+    is_plain = (
+        (ops["k"] == _TAPS * ops["input_elements"]) & (ops["groups"] == 1) & (ops["weight_gradient"] > 0)
+    )
+    if not is_plain.any():
+        return np.zeros(len(shapes))
+    rows = positions(ops.extents, shapes)
+    sides = rows * (ops["input_elements"] + ops["n"])
+    each = sides * (1.0 + _WINOGRAD_PLACES) + ops["k"] * ops["n"] * _WINOGRAD_WEIGHTS
+    return np.where(shapes.activation_bytes == _FP32, (each * is_plain).max(axis=1) * _FP32, 0.0)
 
 
 def training_memory(
@@ -366,7 +389,7 @@ def _peak(
     both = carried + kept
     forward = both + logits + gathered
     is_turn = both >= gradients
-    working = np.where(is_turn & (configs.recompute == 0), 0.0, working)
+    working = np.where(is_turn & (configs.recompute == 0), activations.beside[of], working)
     again: Floats | float = 0.0
     if states.keeps_twice.any():
         again = kept * states.keeps_twice[at] * (configs.recompute == 2)

@@ -123,7 +123,8 @@ def _layouts(choices: Sequence[Choice], device_of: Sequence[int]) -> Layouts:
             s.casts_weights and c.zero_stage < 3 for c, s in zip(choices, states, strict=True)
         ),
         bucket=_column(
-            c.zero_stage == 0 and c.dp > 1 and not s.buffered for c, s in zip(choices, states, strict=True)
+            s.narrow / s.gradient if s.buffered else c.zero_stage == 0 and c.dp > 1
+            for c, s in zip(choices, states, strict=True)
         ),
         buffered=_column(s.buffered for s in states),
         host_scale=_column(c.host_scale for c in choices),

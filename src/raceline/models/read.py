@@ -20,6 +20,7 @@ PREFIXES: dict[str, str] = {
     "jax:": "raceline.models.readers.jax:read",
     "megatron:": "raceline.models.readers.megatron:read",
     "sizes:": "raceline.models.readers.sizes:read",
+    "clip:": "raceline.models.readers.clip:read",
 }
 SUFFIXES: dict[str, str] = {
     ".json": "raceline.models.readers.hf:read_config",
@@ -45,8 +46,8 @@ def read_model(reference: str, *, image_size: int | None = None) -> Model:
 
     A bundled name (``llama-3.1-8b``), a ``config.json``, ``.safetensors``, ``.gguf``, ``.onnx``,
     ``.keras`` or ``.pt2`` file, a model folder, ``hf:ORG/NAME``, ``timm:NAME``,
-    ``megatron:{arguments}``, ``sizes:{parameters_m, gmacs, mactivations_m}``, or ``module:function``
-    (run, since it was named).
+    ``megatron:{arguments}``, ``sizes:{parameters_m, gmacs, mactivations_m}``, ``clip:{model, frames}``
+    (a bundled video model), or ``module:function`` (run, since it was named).
     Raises InputError where it can't be read.
     """
     if not reference or len(reference) > _LONGEST or "\0" in reference:

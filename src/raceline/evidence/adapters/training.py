@@ -16,6 +16,7 @@ from raceline.evidence import exclusions, rates
 from raceline.evidence.recipes import read
 from raceline.evidence.rows import Measured, Metric, Row
 from raceline.models import names
+from raceline.models.readers import clip
 
 COLUMNS = frozenset({
     "id", "source", "source_url", "model", "accelerator", "count", "framework", "precision", "method",
@@ -45,7 +46,7 @@ COUNTS = (
     "count", "gpus_per_node", "dp", "tp", "pp", "cp", "ep", "micro_batch", "global_batch", "seq_len", "image_size",
     "zero_stage", "virtual_stages", "accumulation", "lora_rank", "zero_group", "slices", "mean_length", "per_node",
     "cores_per_chip", "longest_sample", "output_len", "layers", "hidden", "heads", "ffn", "vocab",
-    "loaders",
+    "loaders", "frames",
 )  # fmt: skip
 RATES = (
     "peak_mem_gib", "tokens_per_s_per_gpu", "samples_per_s_per_gpu", "step_time_s", "model_tflops_per_gpu",
@@ -285,7 +286,9 @@ def _scenario(cells: dict[str, Any]) -> dict[str, Any]:
 
 
 def _model(cells: dict[str, Any]) -> str:
-    """The model's name; where a source varies one name's heads, its printed shape."""
+    """The model's name; with the frames of a clip; where a source varies one name's heads, its printed shape."""
+    if "frames" in cells:
+        return clip.reference(str(cells["model"]), cells["frames"])
     options = {"layers": "num-layers", "hidden": "hidden-size", "heads": "num-attention-heads",
              "ffn": "ffn-hidden-size", "seq_len": "seq-length", "vocab": "vocab-size"}  # fmt: skip
     if not cells.get("model_by_shape") or not {"layers", "hidden", "heads"} <= cells.keys():
