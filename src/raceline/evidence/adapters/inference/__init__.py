@@ -11,7 +11,7 @@ from typing import Any
 from raceline.catalog import constraints, load
 from raceline.evidence import exclusions
 from raceline.evidence.adapters.inference import measured, saturation
-from raceline.evidence.adapters.inference.reading import Reading, Unscored, plain_copy
+from raceline.evidence.adapters.inference.reading import WHOLE_VOLUMES, Reading, Unscored, plain_copy
 from raceline.evidence.adapters.inference.words import Format, runtime_of, says
 from raceline.evidence.rows import Row
 from raceline.models import count
@@ -57,7 +57,8 @@ def _rule(record: Mapping[str, str]) -> str | None:
         return "prefix_cache"
     if says(note, "unit_unclear") and "tokens" in record["metric"]:
         return "unit_unclear"
-    if "mlperf" in record["source"] and "3d-unet" in record["model"]:
+    is_whole = (record["source"], record["model"]) == WHOLE_VOLUMES
+    if "mlperf" in record["source"] and "3d-unet" in record["model"] and not is_whole:
         return "windows_unknown"
     if (
         "1g" not in record.get("mig_profile", "")
@@ -218,7 +219,10 @@ def _answers(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[
         reading.assume("concurrency", concurrency)
     else:
         raise Unscored("batch_unknown")
-    return {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
+    return plain_copy({
+        "cached_len": reading.depth or None if reading.prefills else None,
+        "input_len": input_len, "output_len": output_len, "concurrency": concurrency,
+    })  # fmt: skip
 
 
 def _saturated(reading: Reading, formats: Format, layout: dict[str, Any], length: int) -> int:
