@@ -158,6 +158,30 @@ def test_decoding_reads_every_weight_once_a_token() -> None:
     assert weights_ms < tpot < 2.5 * weights_ms
 
 
+def _first_token_ms(**workload: int) -> float:
+    found = estimate({
+        "model": "llama-3-8b", "hardware": {"accelerator": "rtx-4090"},
+        "workload": {"task": "infer", "input_len": 2048, "output_len": 1, "concurrency": 1, **workload},
+        "setup": {"runtime": "llama.cpp", "weight_precision": "q4_k_m"},
+    }).latency_ms.ttft  # fmt: skip
+    assert found is not None
+    return found
+
+
+def test_a_prompt_on_a_filled_cache_takes_longer_but_not_as_long_as_computing_both() -> None:
+    plain = _first_token_ms()
+    assert plain < _first_token_ms(cached_len=6144) < _first_token_ms(input_len=8192)
+
+
+def test_a_cached_prompt_fills_memory_like_a_computed_one() -> None:
+    def cache(**lengths: int) -> float:
+        workload = {"task": "infer", "output_len": 1, "concurrency": 1, **lengths}
+        scenario = {"model": "llama-3-8b", "hardware": {"accelerator": "rtx-4090"}, "workload": workload}
+        return estimate({**scenario, "setup": {"runtime": "llama.cpp"}}).memory_gib.kv_cache or 0.0
+
+    assert cache(input_len=2048, cached_len=6144) == cache(input_len=8192)
+
+
 def test_a_slow_disk_is_waited_for_and_named() -> None:
     slow = changed(workload={"sample_bytes": 1e9}, hardware={"read_mbs": 100.0})
     found = estimate(slow)

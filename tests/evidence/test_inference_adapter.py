@@ -13,7 +13,6 @@ import pytest
 from raceline import api
 from raceline.estimate.run import estimate_many
 from raceline.estimate.scenario import parse
-from raceline.evidence import published
 from raceline.evidence.adapters import inference, inference_vision
 from raceline.evidence.exclusions import exclusions
 from raceline.evidence.rows import Measured, Row
@@ -184,6 +183,57 @@ def test_pools_of_a_disaggregated_service_are_stated() -> None:
     assert row.scenario["workload"]["output_len"] == 67
 
 
+def test_a_prompt_on_a_filled_cache_states_what_is_cached() -> None:
+    row = _adapt(
+        model="qwen3-8b", accelerator="rtx-4090", runtime="llama.cpp", precision="q4_k_m", batch="1", concurrency="1",
+        input_len="2048", output_len="0", metric="prefill_tokens_per_s", value="1024", unit="tokens/s",
+        note="llama-bench pp 2048 at depth 16384 (tokens already in the context)",
+    )  # fmt: skip
+    assert row.measured == (Measured("ttft_ms", 2000.0),)
+    assert row.scenario is not None
+    lengths = {name: row.scenario["workload"][name] for name in ("cached_len", "input_len")}
+    assert lengths == {"cached_len": 16384, "input_len": 2048}
+
+
+SERVED = {
+    "source": "nvidia-dle-triton-tft", "model": "tft-traffic", "accelerator": "a30", "precision": "fp16", "batch": "16",
+    "concurrency": "8", "runtime": "triton", "framework": "Triton, NVIDIA TensorRT",
+    "note": "line 963; perf_analyzer, online; Online: NVIDIA A30; 2 instance(s); GPU: NVIDIA A30",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"), {"throughput_samples_per_s": "16000", "latency_ms": "8"}.items()
+)
+def test_clients_that_wait_for_answers_state_a_rate_of_merged_requests(metric: str, value: str) -> None:
+    """8 clients x 16 samples on two instances; 128 samples that wait for 8 ms are 16,000 a second."""
+    row = _adapt(**SERVED, metric=metric, value=value)
+    assert row.measured == (Measured("samples_per_s_per_device", 16000.0),)
+    assert row.scenario is not None
+    assert row.scenario["workload"]["concurrency"] == 64
+
+
+def test_no_pass_has_more_samples_than_the_server_merges() -> None:
+    row = _adapt(**{**SERVED, "concurrency": "256"}, metric="throughput_samples_per_s", value="16000")
+    assert row.scenario is not None
+    assert row.scenario["workload"]["concurrency"] == 1024
+
+
+def test_the_slowest_of_merged_requests_are_not_scored() -> None:
+    assert _adapt(**SERVED, metric="p99_latency_ms", value="8").unscored == "queueing"
+
+
+def test_mlperf_read_whole_volumes_up_to_round_1_1() -> None:
+    cells = {
+        "model": "3d-unet-kits19", "accelerator": "a30", "runtime": "tensorrt", "precision": "int8", "batch": "1",
+        "metric": "latency_ms", "value": "42", "unit": "ms",
+    }  # fmt: skip
+    row = _adapt(source="mlperf-inference-v1.1", **cells)
+    assert row.scenario is not None
+    assert row.scenario["model"] == "3d-unet-brats19"
+    assert _adapt(source="mlperf-inference-v2.0", **cells).unscored == "windows_unknown"
+
+
 UNSCORED: dict[str, Mapping[str, str]] = {
     "speculative_decoding": {"note": "options speculative-algorithm"},
     "prefix_cache": {"note": "options enable-prefix-caching"},
@@ -210,11 +260,3 @@ def test_an_image_model_of_timm_is_a_rate_on_one_device() -> None:
     assert row.scenario["setup"]["compile"] is True
     assert row.scenario["workload"]["concurrency"] == int(record["batch"])
     assert row.measured == (Measured("samples_per_s_per_device", float(record["infer_samples_per_s"])),)
-
-
-def test_many_clients_of_a_server_say_its_rate_by_littles_law() -> None:
-    rows = {row.id: row for row in published.rows("inference")}
-    latency, rate = rows["infm-03737"], rows["infm-03738"]
-    assert latency.measured[0].metric == rate.measured[0].metric == "samples_per_s_per_device"
-    assert latency.measured[0].value == pytest.approx(256 * 16 / 0.2012)
-    assert latency.scenario and latency.scenario["workload"]["concurrency"] == 1024

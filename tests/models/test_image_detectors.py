@@ -27,7 +27,7 @@ SIZES = {
     "faster_rcnn_R_50_FPN_3x": 41.7, "ssd300-resnet50": 22.9, "ssd-resnet34": 20.0, "ssd-mobilenet-v1": 6.8,
     "yolov8l": 43.7, "yolov5n": 1.87, "yolov5s": 7.2, "yolov5m": 21.2, "yolov5l": 46.5, "yolov5x": 86.7,
     "googlenet": 6.62, "squeezenet1_0": 1.248, "squeezenet1_1": 1.235, "mobilenet_v1": 4.23,
-    "nnunet_3d_fullres": 31.2, "maskdino_r50": 52.0,
+    "nnunet_3d_fullres": 31.2, "maskdino_r50": 52.0, "nanodet-m": 0.95, "yolov4-tiny": 6.06,
 }  # fmt: skip
 
 
@@ -40,6 +40,24 @@ def test_ssd_needs_the_operations_that_mlperf_states() -> None:
     """433 and 2.47 billion: mlcommons/inference, vision/classification_and_detection."""
     assert count.flops(read_model("ssd-resnet34")) / 1e9 == pytest.approx(433, rel=0.01)
     assert count.flops(read_model("ssd-mobilenet-v1")) / 1e9 == pytest.approx(2.47, rel=0.01)
+
+
+def test_nanodet_needs_the_operations_of_its_model_zoo() -> None:
+    """0.72 billion with norms and activations, which are not counted here: RangiLyu/nanodet."""
+    assert count.flops(read_model("nanodet-m")) / 1e9 == pytest.approx(0.72, rel=0.06)
+
+
+@pytest.mark.parametrize("name", ["nanodet-m", "yolov4-tiny"])
+def test_a_small_detector_at_twice_the_side_needs_four_times_the_operations(name: str) -> None:
+    small = read_model(name)
+    large = read_model(name, image_size=2 * small.image_size)
+    assert count.flops(large) == pytest.approx(4 * count.flops(small))
+
+
+def test_a_whole_brain_volume_has_four_images_and_four_classes() -> None:
+    brain, patch = read_model("3d-unet-brats19"), read_model("nnunet_3d_fullres")
+    voxels = 224 * 224 * 160 / 128**3
+    assert count.flops(brain) == pytest.approx(voxels * count.flops(patch), rel=0.02)
 
 
 @pytest.mark.parametrize(

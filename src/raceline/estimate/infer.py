@@ -50,6 +50,7 @@ def arrays(choices: Sequence[Choice], device_of: Sequence[int], efficiency: Effi
         ),
         **_prefill([s.prefill if s.decode else None for s in setups]),
         concurrency=_column(c.concurrency for c in choices),
+        cached_len=_column(c.scenario.workload.cached_len or 0 for c in choices),
         input_len=_column(c.input_len for c in choices),
         output_len=_column(c.output_len for c in choices),
         max_model_len=_column(s.max_model_len or 0 for s in setups),

@@ -188,7 +188,7 @@ def _generating(
 
 def _room(serving: Serving, memory: ServingMemory) -> Floats:
     """Sequences that an engine's cache has room for on one attention group."""
-    length = serving.input_len + serving.output_len * serving.reserved_answer
+    length = serving.cached_len + serving.input_len + serving.output_len * serving.reserved_answer
     room = np.floor(memory.cache_tokens / np.maximum(length, 1.0))
     return np.where((serving.engine_fraction > 0) & (room > 0), room, np.inf)
 

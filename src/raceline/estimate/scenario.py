@@ -47,7 +47,8 @@ Positive = Annotated[float, Amount]
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is done with the model. `seq_len` is the length of a (packed or padded) training
     sample, `longest_sample` the one that decides the peak where samples differ. `tokens` or
-    `samples` is the amount of data in all, `concurrency` the sequences served at once.
+    `samples` is the amount of data in all, `concurrency` the sequences served at once, `cached_len` the
+    tokens before each prompt whose keys and values stand in the cache already.
     `components`: the parts of a composed model that are on the device (None: all of them).
     `sample_bytes`: what reading one sample from storage moves; `sample_cpu_s`: seconds of one core that
     decoding and augmenting it takes."""
@@ -59,6 +60,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image_size: Annotated[int, msgspec.Meta(ge=8, le=16384)] | None = None
     tokens: Positive | None = None
     samples: Positive | None = None
+    cached_len: Tokens | None = None
     input_len: Tokens | None = None
     output_len: Tokens | None = None
     concurrency: Count | None = None

@@ -31,7 +31,8 @@ class Serving:
     `slowdown`: time of the engine's matrix products over a vendor's; `own_sums`: 1 where it sums over ranks
     with kernels of its own, not the vendor's library.
 
-    `input_len` and `output_len` in tokens (0 out: one forward pass answers); `chunk`: tokens of one
+    `input_len` and `output_len` in tokens (0 out: one forward pass answers); `cached_len`: tokens before
+    the prompt that are in the cache; `chunk`: tokens of one
     prefill pass; bytes are per element. `engine_fraction`: the share of memory that the engine takes for
     itself (0: only what it needs); `replicas`: independent copies; `scale`: N x KINDS, the
     calibration's factors."""
@@ -52,6 +53,7 @@ class Serving:
     prefill_expert_tp: Floats
     prefill_attention_dp: Floats
     concurrency: Floats
+    cached_len: Floats
     input_len: Floats
     output_len: Floats
     max_model_len: Floats
@@ -162,7 +164,7 @@ def serving_memory(
     """Memory of each configuration with its wanted sequences in the cache at full length."""
     weights = weight_bytes(table, serving)
     share = np.ceil(table.layers / serving.pp) / table.layers
-    length = np.maximum(serving.input_len + serving.output_len, serving.max_model_len)
+    length = np.maximum(serving.cached_len + serving.input_len + serving.output_len, serving.max_model_len)
     other = np.full(len(serving), float(table.model.target_len or 0))
     per_sequence = cache_elements(table, length, serving.tp, other) * serving.cache_bytes * share
     one = cache_elements(table, length + 1.0, serving.tp, other) * serving.cache_bytes * share - per_sequence
@@ -231,8 +233,10 @@ def pass_shapes(table: ModelTable, serving: Serving, batch: Floats, prefill: boo
         whole = np.where(serving.input_len > 0, serving.input_len, float(table.model.seq_len or 1))
         tokens = np.where(generates, np.minimum(whole, serving.chunk), whole)
         targets = np.full(count, 1.0 if two_sided else 0.0)
-        return _shapes(serving, batch, whole, targets, ones, tokens, targets, zeros)
-    past = serving.input_len + serving.output_len / 2.0
+        # a token of the prompt sees half of it in the mean, and all that is cached
+        seen = whole + 2.0 * serving.cached_len
+        return _shapes(serving, batch, seen, targets, ones, tokens, targets, zeros)
+    past = serving.cached_len + serving.input_len + serving.output_len / 2.0
     targets = serving.output_len / 2.0
     if two_sided:
         return _shapes(serving, batch, serving.input_len, targets, zeros, zeros, ones, ones)

@@ -31,7 +31,7 @@ SUFFIXES: dict[str, str] = {
     ".pt2": "raceline.models.readers.torch_export:read",
 }
 # References that hold all that is known of a model.
-DESCRIBED = ("megatron:", "sizes:")
+DESCRIBED = ("megatron:", "sizes:", "clip:")
 FUNCTION = "raceline.models.readers.torch_module:read"
 _LONGEST = 4096
 

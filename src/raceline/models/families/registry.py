@@ -147,6 +147,8 @@ _IMAGE_TYPES = {
     "rexnet:build": ("rexnet",),
     "shufflenet:build_grouped": ("shufflenet_v1",),
     "shufflenet:build_halved": ("shufflenet_v2",),
+    "small_detectors:build_nanodet": ("nanodet",),
+    "small_detectors:build_yolov4_tiny": ("yolov4_tiny",),
     "repvgg:build": ("repvgg",),
     "bit:build": ("bit",),
     "hrnet:build": ("hrnet",),

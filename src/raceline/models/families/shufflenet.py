@@ -47,19 +47,27 @@ def build_grouped(fields: Fields, image_size: int | None = None) -> Model:
 def build_halved(fields: Fields, image_size: int | None = None) -> Model:
     """ShuffleNet v2."""
     drawing = Drawing()
+    return _network(drawing, fields, image_size, _halving(drawing, "relu"), least=2, family="shufflenet_v2")
 
+
+def stages(drawing: Drawing, fields: Fields, side: int, act: str) -> list[Feature]:
+    """What each stage of a ShuffleNet v2 makes of an image, for networks that read several of them."""
+    return _trunk(drawing, fields, side, _halving(drawing, act), least=2, act=act)
+
+
+def _halving(drawing: Drawing, act: str) -> _Change:
     def change(x: Feature, channels: int, stride: int) -> Feature:
         half = channels // 2
         moved = x if stride > 1 else x._replace(channels=half)
-        y = drawing.conv_norm_act(moved, half)
+        y = drawing.conv_norm_act(moved, half, kind=act)
         y = drawing.conv_norm(y, half, 3, stride, groups=half)
-        y = drawing.conv_norm_act(y, half)
+        y = drawing.conv_norm_act(y, half, kind=act)
         if stride == 1:
             return drawing.shuffle(drawing.concat([x._replace(channels=half), y]))
         old = drawing.conv_norm(x, x.channels, 3, stride, groups=x.channels)
-        return drawing.shuffle(drawing.concat([drawing.conv_norm_act(old, half), y]))
+        return drawing.shuffle(drawing.concat([drawing.conv_norm_act(old, half, kind=act), y]))
 
-    return _network(drawing, fields, image_size, change, least=2, family="shufflenet_v2")
+    return change
 
 
 def _network(
@@ -67,13 +75,23 @@ def _network(
 ) -> Model:
     """Stem, stages whose first block halves the image and widens, and the classifier."""
     side = image_size_of(fields, image_size, 224)
+    x = _trunk(drawing, fields, side, change, least=least)[-1]
+    _head(drawing, x, fields)
+    return image_model(fields, family, drawing.blocks, side, hidden=x.channels)
+
+
+def _trunk(
+    drawing: Drawing, fields: Fields, side: int, change: _Change, *, least: int, act: str = "relu"
+) -> list[Feature]:
+    """The output of each stage."""
     embedding = fields.integer("embedding_size", default=24, maximum=65_536)
     x = drawing.block(
         "stem",
         pixels(side, fields.integer("num_channels", default=3, maximum=64)),
-        lambda given: drawing.pool(drawing.conv_norm_act(given, embedding, 3, 2), 3, 2),
+        lambda given: drawing.pool(drawing.conv_norm_act(given, embedding, 3, 2, kind=act), 3, 2),
         role="input",
     )
+    made = []
     for stage, (depth, channels) in enumerate(_stages(fields, embedding, least)):
         name = f"stage{stage + 2}"
         x = drawing.block(f"{name}.0", x, lambda given, wide=channels: change(given, wide, 2))  # type: ignore[misc]
@@ -84,8 +102,8 @@ def _network(
                 lambda given, wide=channels: change(given, wide, 1),  # type: ignore[misc]
                 repeat=depth - 1,
             )
-    _head(drawing, x, fields)
-    return image_model(fields, family, drawing.blocks, side, hidden=x.channels)
+        made.append(x)
+    return made
 
 
 def _stages(fields: Fields, embedding: int, least: int) -> list[tuple[int, int]]:

@@ -5,14 +5,13 @@ What the source leaves out is filled from ``data/inference_words.yaml`` and by t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from raceline.catalog import constraints, load
 from raceline.evidence import exclusions
 from raceline.evidence.adapters.inference import measured, saturation
-from raceline.evidence.adapters.inference.reading import Reading, Unscored, plain_copy
+from raceline.evidence.adapters.inference.reading import WHOLE_VOLUMES, Reading, Unscored, plain_copy
 from raceline.evidence.adapters.inference.words import Format, runtime_of, says
 from raceline.evidence.rows import Row
 from raceline.models import count
@@ -20,8 +19,6 @@ from raceline.models import count
 COLUMNS = frozenset({"model", "accelerator", "precision", "metric", "value", "unit", "runtime", "batch"})
 BITS = {"fp8": 8.0, "int8": 8.0, "nvfp4": 4.5, "fp32": 32.0}
 FOUR_BITS = 4.5
-# The most samples that the sources' servers merge into one pass: the largest batch of their offline tables.
-LARGEST_MERGED = 1024
 SEVEN_SLICES = {40.0: "1g.5gb", 80.0: "1g.10gb"}
 
 
@@ -60,7 +57,8 @@ def _rule(record: Mapping[str, str]) -> str | None:
         return "prefix_cache"
     if says(note, "unit_unclear") and "tokens" in record["metric"]:
         return "unit_unclear"
-    if "mlperf" in record["source"] and "3d-unet" in record["model"]:
+    is_whole = (record["source"], record["model"]) == WHOLE_VOLUMES
+    if "mlperf" in record["source"] and "3d-unet" in record["model"] and not is_whole:
         return "windows_unknown"
     if (
         "1g" not in record.get("mig_profile", "")
@@ -192,19 +190,7 @@ def _passes(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[s
         batch *= _halves(reading)
     elif ":" in reading.word.model and "unet" in reading.word.model:
         batch *= reading.usual.guidance
-    return {**part, "concurrency": _merged(reading, batch)}
-
-
-def _merged(reading: Reading, batch: int) -> int:
-    """Samples in one pass where a server merges the requests of many waiting clients, each of `batch` samples:
-    those in flight over the copies of the model that take them."""
-    clients = reading.number("concurrency") or 1
-    if clients == 1:
-        return batch
-    copies = re.search(r"(\d+) instance", reading.note)
-    found = min(batch * clients // (int(copies[1]) if copies else 1), max(batch, LARGEST_MERGED))
-    reading.assume("batch", found)
-    return max(batch, found)
+    return {**part, "concurrency": batch}
 
 
 def _halves(reading: Reading) -> int:
@@ -233,7 +219,10 @@ def _answers(reading: Reading, formats: Format, layout: dict[str, Any]) -> dict[
         reading.assume("concurrency", concurrency)
     else:
         raise Unscored("batch_unknown")
-    return {"input_len": input_len, "output_len": output_len, "concurrency": concurrency}
+    return plain_copy({
+        "cached_len": reading.depth or None if reading.prefills else None,
+        "input_len": input_len, "output_len": output_len, "concurrency": concurrency,
+    })  # fmt: skip
 
 
 def _saturated(reading: Reading, formats: Format, layout: dict[str, Any], length: int) -> int:

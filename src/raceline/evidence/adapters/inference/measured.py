@@ -52,8 +52,6 @@ def _answered(reading: Reading, value: float, workload: dict[str, Any]) -> Measu
     if metric == "decode_tokens_per_s":
         return Measured("tpot_ms", batch * 1000.0 / value)
     if metric == "prefill_tokens_per_s":
-        if reading.depth:
-            raise Unscored("prefill_at_depth")
         return Measured("ttft_ms", workload["input_len"] * 1000.0 / value)
     if metric not in ("throughput_samples_per_s", "throughput_tokens_per_s"):
         raise Unscored("metric_unknown")
@@ -83,8 +81,12 @@ def _first_token(reading: Reading, value: float) -> Measured:
 
 def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measured:
     metric, unit = reading.record["metric"], reading.record["unit"]
-    if (reading.number("concurrency") or 1) > 1:
-        return _closed_loop(reading, value)
+    if reading.outstanding and metric == "latency_ms":
+        # Little's law: clients that wait all the time are served at the rate of those outstanding over their wait
+        return _rate("samples_per_s_per_device", reading.outstanding * 1000.0 / value, reading)
+    is_rate = reading.outstanding and metric == "throughput_samples_per_s"
+    if (reading.number("concurrency") or 1) > 1 and not is_rate:
+        raise Unscored("queueing")
     steps = _steps(reading)
     if unit == "denoising steps/s":
         return Measured("batch_ms", 1000.0 / value)
@@ -101,17 +103,6 @@ def _passed(reading: Reading, value: float, workload: dict[str, Any]) -> Measure
     if says(unit, "per_image"):
         value *= workload["concurrency"]
     return Measured("batch_ms", value / steps)
-
-
-def _closed_loop(reading: Reading, value: float) -> Measured:
-    """So many clients each wait for their answer and ask again, so the mean latency is their samples over the
-    rate (Little's law): with its queue it says no more and no less than the rate does."""
-    metric = reading.record["metric"]
-    if metric == "latency_ms":
-        value = (reading.number("concurrency") or 1) * reading.batch() / value * 1000.0
-    elif metric != "throughput_samples_per_s":
-        raise Unscored("queueing")
-    return _rate("samples_per_s_per_device", value, reading)
 
 
 def _halved(workload: dict[str, Any], reading: Reading) -> int:

@@ -29,6 +29,14 @@ _INSTEAD = {
 _POOLS = re.compile(r"(\d+)P(\d+)D, prefill and decode workers")
 _SENT = re.compile(r"(\d+) requests sent at once")
 _THREADS = re.compile(r"(\d+) threads")
+_INSTANCES = re.compile(r"perf_analyzer, online;.* (\d+) instance\(s\)")
+# Samples that Triton merges into one pass of the TFT server ("Max batch size" of
+# https://github.com/NVIDIA/DeepLearningExamples/blob/master/PyTorch/Forecasting/TFT/triton/README.md).
+MOST_MERGED = 1024
+# MLPerf's 3D-UNet computes a whole brain volume at once (BraTS 2019) up to round 1.1, and windows of other
+# volumes (KiTS 2019) from 2.0 on, whatever the row calls it:
+# https://github.com/mlcommons/inference/tree/master/vision/medical_imaging/3d-unet-kits19
+WHOLE_VOLUMES, BRAIN_MODEL = ("mlperf-inference-v1.1", "3d-unet-kits19"), "3d-unet-brats19"
 
 
 class Unscored(Exception):
@@ -91,8 +99,16 @@ class Reading:
         found = _DEPTH.search(self.note)
         return int(found.group(1)) if found else 0
 
+    @property
+    def prefills(self) -> bool:
+        """Whether a prompt is computed and nothing is written."""
+        return self.record["metric"] == "prefill_tokens_per_s"
+
     def _model_word(self) -> ModelWord:
         whole = self.record["model"]
+        if (self.source, whole) == WHOLE_VOLUMES:
+            self.assume("model", BRAIN_MODEL)
+            return ModelWord(BRAIN_MODEL)
         name = whole if whole in words().models else whole.partition("@")[0]
         known = words().models.get(name)
         if known is None:
@@ -165,7 +181,7 @@ class Reading:
         if asked is None and self.record.get("output_len") != "0" and self.usual.output_len:
             asked = self.usual.output_len
             self.assume("output_len", asked)
-        return max(given or 1, self.depth), asked or 1
+        return max(given or 1, 0 if self.prefills else self.depth), asked or 1
 
     def _varying(self) -> tuple[int, int] | None:
         by_model = words().lengths.get(self.source.partition("-")[0], {})
@@ -205,6 +221,20 @@ class Reading:
         sent = _SENT.search(self.note)
         return min(most, int(sent.group(1))) if sent else most
 
+    @property
+    def outstanding(self) -> int:
+        """Samples that clients wait for at once, each sending its next request when the last is answered;
+        0 where one client asks or the server isn't said to merge requests."""
+        clients = self.number("concurrency") or 1
+        return (self.number("batch") or 1) * clients if clients > 1 and _INSTANCES.search(self.note) else 0
+
+    def _merged(self) -> int:
+        """Samples of one pass: the instances of the model share those that wait."""
+        found = _INSTANCES.search(self.note)
+        merged = min(MOST_MERGED, max(1, self.outstanding // int(found.group(1) if found else 1)))
+        self.assume("batch", merged)
+        return merged
+
     def image_size(self) -> int | None:
         """Side in pixels where the record or its model's word has one."""
         stated = self.number("image_size") or self.word.size
@@ -214,6 +244,8 @@ class Reading:
 
     def batch(self) -> int:
         """Samples of one pass, for models that answer in one."""
+        if self.outstanding:
+            return self._merged()
         stated = self.number("batch") or self.usual.batch
         if stated is None:
             stated = self._free_batch()
