@@ -78,8 +78,12 @@ def test_a_word_for_something_else_than_a_bundled_model_is_not_followed(
     else:
         record.update({name: word for name in ("model", "base_model") if name in record})
         record.update({name: "" for name in ("params_m", "gmacs", "mactivations_m") if name in record})
-    report = api.accuracy(written(table, record, tmp_path))
+    path = written(table, record, tmp_path)
+    report = api.accuracy(path)
     assert (report.rows, report.values) == (1, 0)
+    if table != "fit":
+        with pytest.raises(InputError):
+            api.learn(path)
     assert not marker.exists()
 
 

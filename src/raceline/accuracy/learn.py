@@ -28,6 +28,7 @@ from raceline.estimate.spread import support_names
 from raceline.evidence import loglines, published
 from raceline.evidence.learned import Entry, next_id
 from raceline.evidence.rows import Measured, Row
+from raceline.models.read import is_listed
 from raceline.present import documents
 from raceline.present.errors import InputError, message
 from raceline.present.views import Cell, Column, Group, Table, Text, View
@@ -118,7 +119,12 @@ def entries_of(
     """What is to be kept: the runs of a table, or one scenario with its figures. Raises InputError where a
     scenario can't be estimated or nothing was measured."""
     if isinstance(what, (str, Path)) and _is_table(Path(what)):
-        rows = [row for row in published.read(what) if row.unscored is None and row.scenario]
+        # a table must not make us open, fetch or run what it names as a model
+        rows = [
+            row
+            for row in published.read(what)
+            if row.unscored is None and row.scenario and is_listed(str(row.scenario.get("model") or ""))
+        ]
         pairs = [
             (row.scenario or {}, tuple(m for m in row.measured if m.metric != "fits"), row.id) for row in rows
         ]

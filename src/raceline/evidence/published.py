@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 
 from raceline.evidence.rows import Row
-from raceline.models.read import is_listed
 from raceline.present.documents import load_yaml
 from raceline.present.errors import InputError
 
@@ -71,20 +70,13 @@ def _checked(table: str, records: Iterable[Mapping[str, Any]], path: Path) -> It
     adapt, number = _adapter(table).adapt, 0
     try:
         for number, record in enumerate(records, 1):
-            row = _with_listed_model(adapt(_named(record, path, number)))
+            row = adapt(_named(record, path, number))
             for value in row.measured:
                 if not (math.isfinite(value.value) and (value.value > 0 or value.metric == "fits")):
                     raise _bad_row(path, number, f"{value.metric}={value.value:g}")
             yield row
     except (csv.Error, KeyError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         raise _bad_row(path, number, f"{type(error).__name__}: {error}") from None
-
-
-def _with_listed_model(row: Row) -> Row:
-    """The row, unscored where its model is no bundled one: a table must not make us open or run anything."""
-    if row.scenario is None or is_listed(str(row.scenario.get("model") or "")):
-        return row
-    return msgspec.structs.replace(row, scenario=None, measured=(), unscored="model_unknown")
 
 
 def _named(record: Mapping[str, Any], path: Path, number: int) -> Mapping[str, Any]:
