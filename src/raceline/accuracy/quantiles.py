@@ -50,42 +50,61 @@ class Residuals:
             [self._class_code[name] for name in self.classes.tolist()], dtype=np.int64
         )
         self.tiers = tiers(items, labels)
-        self.widths = self._tier_widths()
-        self.scaled = residuals / np.array(self.widths)[self.tiers]
+        self._of_group = [
+            np.flatnonzero((self.groups == group) & self.usable) for group in np.unique(self.groups)
+        ]
+        self._widths: dict[str, tuple[float, ...]] = {}
+        self._scaled: dict[str, Floats] = {}
 
-    def _tier_widths(self) -> tuple[float, ...]:
-        """Median |residual| of each tier over that of its group, 1 for the nearest, never narrower
-        than the tier before."""
+    def widths(self, left_out: str) -> tuple[float, ...]:
+        """How much wider the range of each tier is, without the rows of a fold: the median |residual| over that of
+        the nearest tier of its group; 1 for the nearest, never narrower than the tier before."""
+        if left_out not in self._widths:
+            self._widths[left_out] = self._found_widths(left_out)
+        return self._widths[left_out]
+
+    def _found_widths(self, left_out: str) -> tuple[float, ...]:
         size = np.abs(self.residuals)
-        relative = np.full(len(size), np.nan)
-        for group in np.unique(self.groups):
-            chosen = (self.groups == group) & self.usable
-            nearest = chosen & (self.tiers == 0)
-            if nearest.sum() >= FEWEST_RESIDUALS:
-                relative[chosen] = size[chosen] / max(float(np.median(size[nearest])), 1e-6)
+        relative: list[list[Floats]] = [[] for _ in range(TIERS)]
+        for members in self._of_group:
+            rest = self._without(members, {left_out})
+            of_tier = self.tiers[rest]
+            nearest = size[rest[of_tier == 0]]
+            if len(nearest) >= FEWEST_RESIDUALS:
+                middle = max(float(np.median(nearest)), 1e-6)
+                for step in range(1, TIERS):
+                    relative[step].append(size[rest[of_tier == step]] / middle)
         widths = [1.0]
         for step in range(1, TIERS):
-            values = relative[(self.tiers == step) & np.isfinite(relative)]
+            values = np.concatenate([np.zeros(0), *relative[step]])
             found = float(np.median(values)) if len(values) >= FEWEST_RESIDUALS else widths[-1]
             widths.append(float(np.clip(found, widths[-1], WIDEST)))
         return tuple(round(width, 3) for width in widths)
+
+    def scaled(self, left_out: str) -> Floats:
+        """The residuals over the widths of their tiers."""
+        if left_out not in self._scaled:
+            self._scaled[left_out] = self.residuals / np.array(self.widths(left_out))[self.tiers]
+        return self._scaled[left_out]
 
     def ends(self, group: str, of_class: str, left_out: str) -> tuple[float, float]:
         """The range's ends (log offsets of tier 0) for a group and a class of models, without the rows of
         a fold: of the class where it has enough rows, else of the group, else of all."""
         chosen = part(group, left_out)
-        low, high = self._quantiles(chosen, of_class, {left_out})
+        low, high = self._quantiles(chosen, of_class, left_out)
         stretch = self._stretch(chosen, left_out)
         return low * stretch, high * stretch
 
-    def _quantiles(self, group: str, of_class: str, without: set[str]) -> tuple[float, float]:
+    def _quantiles(self, group: str, of_class: str, left_out: str, held: str = "") -> tuple[float, float]:
+        """Without a fold, and without another that is asked."""
+        without = {left_out, held} if held else {left_out}
         rest = self._rest(group, without)
         chosen = rest[self.class_codes[rest] == self._class_code.get(of_class, -1)]
         if len(chosen) < FEWEST_OF_CLASS:
             chosen = rest
         if len(chosen) < FEWEST_RESIDUALS:
             chosen = self._without(np.flatnonzero(self.usable), without)
-        return _around_mid(quantiles(self.scaled[chosen]))
+        return _around_mid(quantiles(self.scaled(left_out)[chosen]))
 
     def _rest(self, group: str, without: set[str]) -> NDArray[np.int64]:
         if group not in self._members:
@@ -119,8 +138,8 @@ class Residuals:
         for fold in folds:
             is_held = codes == fold
             for of_class in np.unique(classes[is_held]).tolist():
-                values = self.scaled[rest[is_held & (classes == of_class)], None]
-                low, high = self._quantiles(group, class_names[of_class], {left_out, names[fold]})
+                values = self.scaled(left_out)[rest[is_held & (classes == of_class)], None]
+                low, high = self._quantiles(group, class_names[of_class], left_out, names[fold])
                 inside += ((values >= low * factors) & (values <= high * factors)).sum(axis=0)
         # few folds say less of the next one: the share that n of them must hold is (n + 1) / n of it
         enough = np.flatnonzero(inside / len(rest) >= min(WANTED * (1.0 + 1.0 / len(folds)), 0.8))
@@ -138,15 +157,19 @@ class Residuals:
             for of_class, count in zip(classes.tolist(), counts.tolist(), strict=True):
                 if count >= FEWEST_OF_CLASS:
                     found[f"{group}/{of_class}"] = _rounded(self.ends(group, of_class, f"{kind}="))
-        found[ANY] = _rounded(quantiles(self.scaled[self.usable]))
+        found[ANY] = _rounded(quantiles(self.scaled("source=")[self.usable]))
         support = dict(sorted(counts_of(self.items).items()))
-        return Spread(found, self.widths, support, verdict=_rounded(self.verdict("source=")))
+        return Spread(found, self.widths("source="), support, verdict=_rounded(self.verdict("source=")))
 
     def verdict(self, left_out: str) -> tuple[float, float]:
         """Between these log offsets of a need measured peaks lie on both sides: the middle of the residuals of what
         the driver shows, without the rows of a fold."""
         rest = self._rest(part(MEMORY_DEVICE, left_out), {left_out})
-        return _around_mid(quantiles(self.scaled[rest], (1.0 - SURE, SURE))) if len(rest) else Spread.verdict
+        return (
+            _around_mid(quantiles(self.scaled(left_out)[rest], (1.0 - SURE, SURE)))
+            if len(rest)
+            else Spread.verdict
+        )
 
 
 def quantiles(values: Floats, shares: tuple[float, float] = (LOW, HIGH)) -> tuple[float, float]:

@@ -127,7 +127,7 @@ def _with_ranges(
         if key not in ends:
             ends[key] = residuals.ends(*key)
         low, high = ends[key]
-        width = residuals.widths[residuals.tiers[index]]
+        width = residuals.widths(name)[residuals.tiers[index]]
         mid = float(predicted[index])
         around = item.around(mid, low * width, high * width)
         scored.append(scored_of(item, observations, name, mid, around, float(within[index])))
