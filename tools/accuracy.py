@@ -12,6 +12,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+import math
 import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,9 +24,10 @@ from raceline import api
 from raceline.accuracy.floors import Floor, floors
 from raceline.accuracy.plots import plots
 from raceline.accuracy.report import GroupScore, Report, Slice, report_of, slices_of
-from raceline.accuracy.result import Scores, Verdict
+from raceline.accuracy.result import Scored, Scores, Verdict
 from raceline.accuracy.score import score_published
-from raceline.accuracy.totals import standing
+from raceline.accuracy.totals import errors_of, standing
+from raceline.accuracy.totals import left_out as way_of
 from raceline.accuracy.view import bar_text, factor, figure, group_name, headline, met, shown, signed, why
 from raceline.evidence import published
 from raceline.models.read import read_listed
@@ -39,6 +41,8 @@ ALT = {
     "accelerators.svg": "Error by accelerator",
     "sizes.svg": "Error by model size",
 }
+# How wide a range should be at most over its group's median error, and what it should hold at least.
+WIDEST, LEAST_INSIDE = 2.6, 0.65
 INTRO = """\
 How far the estimates are from runs that others measured and published. `raceline accuracy` computes this page anew;
 `raceline accuracy FILE` scores rows of your own in the same formats, and `--by source`, `accelerator`, `model`,
@@ -73,6 +77,7 @@ def page(
         *errors_part(found),
         *missed_part(found, load_yaml(DOCS / "bars_missed.yaml")),
         *ranges_part(found),
+        wide_part(scores.scored),
         *fit_part(found, reasons),
         *unscored_part(found),
         "## How it is scored",
@@ -164,6 +169,41 @@ def ranges_part(found: Report) -> list[str]:
         "30 values or more.",
         table(columns, rows),
     ]
+
+
+def wide_part(scored: Sequence[Scored]) -> str:
+    """Which groups' ranges are wider than is wanted, and what they would hold if they were cut to it."""
+    held, wide, poor = 0, [], []
+    for (group, way), items in grouped_ways(scored).items():
+        errors = errors_of(items)
+        ratio = errors.width_to_error or 0.0
+        factor = min(1.0, math.log1p(WIDEST * errors.median) / math.log1p(errors.half_width))
+        inside = sum(_holds(item, factor) for item in items)
+        held += inside
+        if ratio > WIDEST:
+            wide.append(f"{name_of(group)} ({way})")
+        if inside < LEAST_INSIDE * len(items):
+            poor.append(f"{name_of(group)} ({way})")
+    return (
+        f"A range is wanted at most {WIDEST} times as wide to each side as the group's median error. These are wider: "
+        f"{', '.join(wide)}. Their errors have long tails: cut to that width, the ranges would hold "
+        f"{figure(held / len(scored))} of all values, and less than {figure(LEAST_INSIDE)} of {', '.join(poor)}. We "
+        "keep what they hold."
+    )
+
+
+def grouped_ways(scored: Sequence[Scored]) -> dict[tuple[str, str], list[Scored]]:
+    """Predictions by group and by what is left out."""
+    found: dict[tuple[str, str], list[Scored]] = {}
+    for item in scored:
+        found.setdefault((item.group, way_of(item)), []).append(item)
+    return found
+
+
+def _holds(item: Scored, factor: float) -> bool:
+    """Whether a range narrowed by `factor` (of its logarithm) holds the measured value."""
+    low = item.predicted * (item.low / item.predicted) ** factor
+    return low <= item.measured <= item.predicted * (item.high / item.predicted) ** factor
 
 
 def times(value: float | None) -> str:
