@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import pytest
 
 from raceline import api
 from raceline.evidence import published
-from raceline.models.read import is_listed, read_listed
+from raceline.models import names
+from raceline.models.read import PREFIXES, SUFFIXES, listed_name, read_listed
 from raceline.present.documents import load_yaml
 from raceline.present.errors import InputError
 
@@ -53,7 +55,7 @@ def written(table: str, record: dict[str, Any], folder: Path) -> Path:
 
 
 @pytest.fixture
-def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A module that leaves a mark when it is imported, and a folder of such files to stand in."""
     mark = tmp_path / "was_run"
     (tmp_path / "evil_module.py").write_text(f"open({str(mark)!r}, 'w').close()\n", encoding="utf-8")
@@ -90,7 +92,7 @@ def test_a_word_for_something_else_than_a_bundled_model_is_not_followed(
 
 def test_only_names_and_descriptions_are_listed(marker: Path) -> None:
     for word in EVIL:
-        assert not is_listed(word)
+        assert listed_name(word) is None
         with pytest.raises(InputError):
             read_listed(word)
     assert not marker.exists()
@@ -103,3 +105,42 @@ def test_a_folder_with_a_bundled_name_is_not_opened(tmp_path: Path, monkeypatch:
     (folder / "config.json").write_text("{}", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     assert read_listed("llama-3.1-8b").layers == 32
+
+
+# Words that forgiving spelling takes for a bundled model, and a reader for a function, a hub or a file.
+DISGUISED = {
+    "evil:_50": None,
+    "resnet:_50": "resnet50",
+    "hf:meta-llama/Llama-3.1-8B": "Llama-3.1-8B",
+    "../llama-3.1-8b": "Llama-3.1-8B",
+    "llama-3.1-8b.gguf": "Llama-3.1-8B",
+    "llama-3.1-8b": "Llama-3.1-8B",
+}
+
+
+@pytest.mark.parametrize("word", DISGUISED)
+def test_a_table_that_is_learned_from_keeps_own_names_only(
+    word: str, tmp_path: Path, marker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RACELINE_HOME", str(tmp_path / "home"))
+    (tmp_path / "resnet.py").write_text((tmp_path / "evil_module.py").read_text(), encoding="utf-8")
+    (tmp_path / "llama-3.1-8b").mkdir()
+    (tmp_path / "llama-3.1-8b" / "config.json").write_text("{}", encoding="utf-8")
+    path = written("training", {**first_scored("training"), "id": "mine-1", "model": word}, tmp_path)
+    name = DISGUISED[word]
+    if name is None:
+        with pytest.raises(InputError):
+            api.learn(path)
+    else:
+        assert [str(entry.scenario["model"]).rpartition("/")[2] for entry in api.learn(path)] == [name]
+        api.estimate({"model": "gpt2", "hardware": {"accelerator": "h100-sxm"}})
+    sys.modules.pop("resnet", None)
+    assert not marker.exists()
+
+
+def test_no_own_name_is_taken_for_a_function_a_hub_or_a_file() -> None:
+    for name in names.all_names():
+        assert listed_name(name) == name
+        module, colon, function = name.partition(":")
+        assert not (colon and module.isidentifier() and function.isidentifier())
+        assert not name.startswith((*PREFIXES, "/", ".")) and Path(name).suffix.lower() not in SUFFIXES

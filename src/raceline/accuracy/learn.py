@@ -11,6 +11,7 @@ import datetime
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from raceline.estimate.spread import support_names
 from raceline.evidence import loglines, published
 from raceline.evidence.learned import Entry, next_id
 from raceline.evidence.rows import Measured, Row
-from raceline.models.read import is_listed
+from raceline.models.read import listed_name, read_listed
 from raceline.present import documents
 from raceline.present.errors import InputError, message
 from raceline.present.views import Cell, Column, Group, Table, Text, View
@@ -119,15 +120,7 @@ def entries_of(
     """What is to be kept: the runs of a table, or one scenario with its figures. Raises InputError where a
     scenario can't be estimated or nothing was measured."""
     if isinstance(what, (str, Path)) and _is_table(Path(what)):
-        # a table must not make us open, fetch or run what it names as a model
-        rows = [
-            row
-            for row in published.read(what)
-            if row.unscored is None and row.scenario and is_listed(str(row.scenario.get("model") or ""))
-        ]
-        pairs = [
-            (row.scenario or {}, tuple(m for m in row.measured if m.metric != "fits"), row.id) for row in rows
-        ]
+        pairs, read = _runs_of(Path(what)), cache(read_listed)
     else:
         figures = (*_given(measured), *(loglines.figures(log) if log else ()))
         pairs = [(dict(_scenario(what)), figures, "")]
@@ -142,6 +135,19 @@ def entries_of(
     ]
     _check(fresh, catalogue, read)
     return tuple(fresh)
+
+
+def _runs_of(table: Path) -> list[tuple[dict[str, Any], tuple[Measured, ...], str]]:
+    """Scenario, figures and id of a table's runs. What it names as a model is never opened, fetched or run, now or
+    when the kept run is read again: only listed models are kept, under their own names."""
+    found = []
+    for row in published.read(table):
+        scenario = row.scenario or {}
+        name = listed_name(str(scenario.get("model") or ""))
+        if row.unscored is None and name is not None:
+            figures = tuple(value for value in row.measured if value.metric != "fits")
+            found.append(({**scenario, "model": name}, figures, row.id))
+    return found
 
 
 def _is_table(path: Path) -> bool:

@@ -79,11 +79,15 @@ def read_listed(reference: str, image_size: int | None = None) -> Model:
     return _bundled(reference, image_size)
 
 
-def is_listed(reference: str) -> bool:
-    """Whether `read_listed` may know it."""
+def listed_name(reference: str) -> str | None:
+    """The one word for a model that `read_listed` knows: the bundled model's own name, which no other reader takes
+    for a file, a hub or a function as it may take forgiving spellings (``gpt:_2``), or a description as it is;
+    None where it is neither."""
     from raceline.models import names
 
-    return reference.startswith(DESCRIBED) or names.is_bundled(reference)
+    if reference.startswith(DESCRIBED):
+        return reference
+    return names.find(reference).name if names.is_bundled(reference) else None
 
 
 def _from_file(path: Path, target: str, image_size: int | None) -> Model:
