@@ -6,9 +6,11 @@ import re
 import shlex
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from raceline.cli import run
+from raceline.estimate.scenario import Hardware, Pool, Setup, Workload
 from raceline.present.documents import load_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,6 +34,13 @@ def test_the_own_hardware_of_the_page_is_planned_with(
     file.write_text(blocks("docs/scenario.md", "yaml")[-1])
     assert run(["plan", "llama-3.1-8b", "--own", str(file), "--on", "4 x my-card"]) == 0
     assert "RTX 4090 48 GB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", [Workload, Hardware, Setup, Pool])
+def test_every_field_of_a_scenario_stands_on_the_page(part: type[msgspec.Struct]) -> None:
+    page = (ROOT / "docs/scenario.md").read_text(encoding="utf-8")
+    words = set(re.findall(r"[a-z][a-z0-9_]*", page))
+    assert {field.name for field in msgspec.structs.fields(part)} <= words
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])

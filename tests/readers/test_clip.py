@@ -29,3 +29,13 @@ def test_parameters_do_not() -> None:
 def test_what_is_no_clip_is_refused(text: str) -> None:
     with pytest.raises(InputError, match=r"frames|model"):
         read_model("clip:" + text)
+
+
+def test_a_model_without_frames_is_refused() -> None:
+    with pytest.raises(InputError, match="clip_without_frames"):
+        read_model(clip.reference("llama-3.1-8b", 5))
+
+
+def test_every_bundled_video_model_takes_frames() -> None:
+    for name in ("hunyuanvideo-1.5", "kandinsky5-video-2b", "ltxvideo-0.9.5", "sanavideo-2b", "cogvideox-2b"):
+        assert read_model(clip.reference(name, 49)).blocks != read_model(clip.reference(name, 113)).blocks

@@ -60,7 +60,7 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     image_size: Annotated[int, msgspec.Meta(ge=8, le=16384)] | None = None
     tokens: Positive | None = None
     samples: Positive | None = None
-    cached_len: Tokens | None = None
+    cached_len: Annotated[int, msgspec.Meta(ge=0, le=10**8)] | None = None
     input_len: Tokens | None = None
     output_len: Tokens | None = None
     concurrency: Count | None = None

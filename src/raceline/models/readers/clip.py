@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
@@ -13,6 +14,8 @@ from raceline.models.graph import Model
 from raceline.present.errors import InputError
 
 PREFIX = "clip:"
+# Frames that change every video model: more than one latent frame holds.
+_MORE = 64
 
 
 class Clip(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,6 +30,10 @@ def reference(model: str, frames: int) -> str:
     return PREFIX + msgspec.json.encode(Clip(model=model, frames=frames)).decode()
 
 
+def _at(config: Mapping[str, Any], frames: int, image_size: int | None) -> Model:
+    return registry.build_model(Fields({**config, "num_frames": frames}), image_size)
+
+
 def read(text: str, image_size: int | None = None) -> Model:
     """The model of a reference without its prefix."""
     try:
@@ -34,5 +41,7 @@ def read(text: str, image_size: int | None = None) -> Model:
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise InputError("models.clip_unread", field="model", given=text[:60], reason=str(error)) from None
     found = names.find(clip.model)
-    model = registry.build_model(Fields({**found.config, "num_frames": clip.frames}), image_size)
+    model = _at(found.config, clip.frames, image_size)
+    if model.blocks == _at(found.config, clip.frames + _MORE, image_size).blocks:
+        raise InputError("models.clip_without_frames", field="model", given=found.name)
     return msgspec.structs.replace(model, name=found.name, source=found.source)
