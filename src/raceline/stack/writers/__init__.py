@@ -1,0 +1,1 @@
+"""Writers that turn a solution into files."""
