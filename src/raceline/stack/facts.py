@@ -19,20 +19,22 @@ from raceline.stack.versions import parse
 TABLES = (
     "torch", "torch_arch", "tensorflow", "jax", "cuda_driver", "driver_branch", "cuda_arch", "cudnn", "onnxruntime",
     "tensorrt", "rocm", "python_eol", "vllm", "xformers", "bitsandbytes", "triton", "triton_windows", "torchao",
-    "sglang", "torch_xla", "coremltools", "numpy",
+    "sglang", "torch_xla", "coremltools", "numpy", "gpus", "distributions",
+    "onnxruntime_tensorrt", "numpy2_builds", "flash_attn",
 )  # fmt: skip
 # the tables that hold releases of a distribution, by its name
 PACKAGE_TABLES: Mapping[str, str] = {
     "torch": "torch", "tensorflow": "tensorflow", "jax": "jax", "onnxruntime-gpu": "onnxruntime", "vllm": "vllm",
     "xformers": "xformers", "bitsandbytes": "bitsandbytes", "triton": "triton", "triton-windows": "triton_windows",
     "torchao": "torchao", "sglang": "sglang", "torch-xla": "torch_xla", "coremltools": "coremltools",
-    "numpy": "numpy",
+    "numpy": "numpy", "flash-attn": "flash_attn",
 }  # fmt: skip
 # what a table's row is called by in a Fact
 _KEYS: Mapping[str, tuple[str, ...]] = {
     "torch_arch": ("torch", "cuda_build", "platform"), "cuda_driver": ("cuda", "update"), "driver_branch": ("branch",),
     "cuda_arch": ("compute_capability",), "cudnn": ("cudnn", "cuda_package"), "rocm": ("rocm", "kind"),
-    "python_eol": ("python",), "tensorrt": ("version", "package"),
+    "python_eol": ("python",), "tensorrt": ("version", "package"), "gpus": ("name",),
+    "distributions": ("name", "version"), "onnxruntime_tensorrt": ("onnxruntime",), "numpy2_builds": ("package",),
 }  # fmt: skip
 
 Row = Mapping[str, str]

@@ -16,7 +16,7 @@ from raceline.measure.environment import Environment
 from raceline.stack import facts
 from raceline.stack.facts import Row
 from raceline.stack.result import Fact
-from raceline.stack.versions import at_least, major, minor, parse
+from raceline.stack.versions import admits, at_least, major, minor, parse
 
 Kernels = Literal["sass", "ptx", "none"]
 
@@ -43,6 +43,13 @@ def toolkit(cuda: str) -> Row | None:
     return found[-1] if found else None
 
 
+def newest_update(cuda: str) -> str:
+    """The full version of a toolkit's newest release: 12.6 is 12.6.3, as images are named."""
+    rows = [row for row in facts.table("cuda_driver") if row["cuda"] == minor(cuda)]
+    update = rows[0]["update"].removeprefix("Update ") if rows else "GA"
+    return f"{minor(cuda)}.{update if update.isdigit() else '0'}"
+
+
 def driver_floor(cuda: str, is_windows: bool = False) -> str | None:
     """The lowest driver that starts programs of this CUDA (minor-version compatibility from CUDA 11 on)."""
     row = toolkit(cuda)
@@ -62,13 +69,20 @@ def packaged_driver(cuda: str, is_windows: bool = False) -> str | None:
     )
 
 
+def reaches(driver: str, floor: str | None) -> bool | None:
+    """Whether a driver reaches a floor; one told by its branch alone (``525``) is taken for the newest of it."""
+    if "." not in driver and floor is not None:
+        return at_least(driver, floor.split(".")[0])
+    return at_least(driver, floor)
+
+
 def driver_starts(machine: Environment, cuda: str) -> Judgement:
     """Whether the machine's driver starts programs of this CUDA, by its number, else by the CUDA it carries."""
     is_windows = is_windows_driver(machine)
     floor, row = driver_floor(cuda, is_windows), toolkit(cuda)
     stands = () if row is None else (facts.fact("cuda_driver", row), facts.rule_fact("driver-cuda-major"))
     if machine.driver is not None:
-        return Judgement(at_least(machine.driver, floor), floor, machine.driver, stands)
+        return Judgement(reaches(machine.driver, floor), floor, machine.driver, stands)
     carried = major(machine.driver_cuda)
     if carried is None or row is None:
         return Judgement(None, floor, None, stands)
@@ -86,7 +100,7 @@ def driver_takes_ptx(machine: Environment, cuda: str) -> Judgement:
     floor, row = packaged_driver(cuda, is_windows_driver(machine)), toolkit(cuda)
     stands = () if row is None else (facts.fact("cuda_driver", row), facts.rule_fact("driver-minor-ptx"))
     if machine.driver is not None:
-        return Judgement(at_least(machine.driver, floor), floor, machine.driver, stands)
+        return Judgement(reaches(machine.driver, floor), floor, machine.driver, stands)
     holds = at_least(machine.driver_cuda, minor(cuda)) if machine.driver_cuda else None
     return Judgement(holds, floor, machine.driver_cuda, stands)
 
@@ -101,7 +115,7 @@ def kernels_for(capability: str, compiled: str) -> Kernels:
     if wanted is None:
         return "none"
     best: Kernels = "none"
-    for code, is_ptx, is_sass in _compiled(compiled):
+    for code, is_ptx, is_sass in compiled_list(compiled):
         if is_sass and (code.major == wanted.major and code.minor <= wanted.minor):
             return "sass"
         if is_ptx and code <= wanted:
@@ -110,7 +124,8 @@ def kernels_for(capability: str, compiled: str) -> Kernels:
 
 
 @functools.lru_cache(maxsize=1024)
-def _compiled(text: str) -> tuple[tuple[Version, bool, bool], ...]:  # (version, has PTX, has machine code)
+def compiled_list(text: str) -> tuple[tuple[Version, bool, bool], ...]:
+    """The capabilities of a list, each with whether there is PTX and whether there is machine code of it."""
     found = []
     for item in re.findall(r"[\w.]+(?:\+PTX)?", text):
         name = item.removesuffix("+PTX").removeprefix("sm_").removeprefix("compute_").rstrip("af")
@@ -129,6 +144,22 @@ def architecture_row(capability: str) -> Row | None:
     return next((row for row in facts.table("cuda_arch") if row["compute_capability"] == capability), None)
 
 
+def first_toolkit(capability: str) -> str | None:
+    """The first CUDA whose code runs on a GPU of this capability: the first that knows its major at a minor that is
+    not higher."""
+    wanted = parse(capability)
+    found = [
+        first
+        for row in facts.table("cuda_arch")
+        if wanted is not None
+        and (known := parse(row["compute_capability"])) is not None
+        and (known.major, known.pre) == (wanted.major, None)
+        and known.minor <= wanted.minor
+        and (first := parse(row["first_cuda"])) is not None
+    ]
+    return str(min(found)) if found else None
+
+
 def last_driver_branch(capability: str) -> Row | None:
     """The last driver branch for a GPU of this capability, where there is one."""
     return next(
@@ -144,16 +175,17 @@ def python_fits(machine: Environment, row: Row) -> bool | None:
     python = minor(machine.python)
     if python is None:
         return None
-    bounds = row.get("requires_python")
-    if bounds:
-        from raceline.stack.versions import admits
-
-        if admits(bounds, machine.python) is False:
-            return False
+    bounds = row.get("requires_python") or ""
+    if bounds and admits(bounds, machine.python) is False:
+        return False
+    if machine.is_free_threaded and "python_freethreaded" in row:
+        return f"{python}t" in row["python_freethreaded"].split()
+    if "<" in bounds:
+        return True  # a release that states an upper end has wheels up to it, be it by the stable ABI
     if not low or not high:
         return True if bounds else None
-    is_above = at_least(python, low)
-    return bool(is_above) and (at_least(high, python) or (low == high and "wheel_python_min" in row))
+    is_stable = low == high and "wheel_python_min" in row
+    return bool(at_least(python, low)) and (is_stable or bool(at_least(high, python)))
 
 
 def platform_of(machine: Environment) -> str | None:

@@ -25,11 +25,14 @@ def parse(text: str | None) -> Version | None:
 
 @functools.lru_cache(maxsize=4096)
 def specifier(text: str) -> SpecifierSet | None:
-    """A set of version bounds that admits pre-releases, or None where the text is none."""
+    """A set of version bounds that admits pre-releases, or None where the text is none.
+
+    Of bounds that differ by Python (``>=1.23.5 if … | <2.0.0``) the last are taken: those of the newer Pythons.
+    """
     if len(text) > 4 * _LONGEST:
         return None
     try:
-        return SpecifierSet(text, prereleases=True)
+        return SpecifierSet(text.rpartition("|")[2].partition(" if ")[0].strip(), prereleases=True)
     except InvalidSpecifier:
         return None
 
