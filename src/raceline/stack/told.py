@@ -77,6 +77,24 @@ class Told(msgspec.Struct, frozen=True):
         """What is asked of the package, if it is named in a requirement."""
         return next((item for item in self.requirements if item.name == name), None)
 
+    def symptom(self, *ids: str) -> Symptom | None:
+        """The first known error with one of these ids."""
+        return next((item for item in self.symptoms if item.id in ids), None)
+
     def mentions(self, name: str) -> bool:
         """Whether the package is installed or wanted."""
         return self.environment.distribution(name) is not None or self.requirement(name) is not None
+
+
+def joined(told: Told, machine: Environment) -> Told:
+    """What was told, and of a machine what the text leaves open; its packages come after those of the text."""
+    given = told.environment
+    names = {item.name for item in given.distributions}
+    rest = tuple(item for item in machine.distributions if item.name not in names)
+    known = {
+        name: getattr(given, name) if getattr(given, name) not in (None, ()) else getattr(machine, name)
+        for name in Environment.__struct_fields__
+    }
+    environment = Environment(**{**known, "distributions": (*given.distributions, *rest)})
+    sources = (*told.sources, Source("machine"))
+    return msgspec.structs.replace(told, environment=environment, sources=sources)
