@@ -11,7 +11,9 @@ from raceline.stack.told import Told
 
 Rule = Callable[[Told], Iterator[Finding]]
 
-MODULES: tuple[str, ...] = ()
+MODULES: tuple[str, ...] = (
+    "driver", "architecture", "platform", "wheels", "toolchain", "libraries", "pairs", "lockstep", "abi", "inference",
+)  # fmt: skip
 
 
 def all_rules() -> tuple[Rule, ...]:
