@@ -18,12 +18,14 @@ class StackRequest(msgspec.Struct, frozen=True):
     """Packages that are wanted together, and the machine they must run on.
 
     `machine` holds what is known or asked of the machine (os, arch, glibc, driver, gpus, python; what is None is
-    free); `keep` are packages that stay as they are where possible. `has_gpu` False wants CPU builds.
+    free); `pythons` are in order of preference, and with `is_python_free` others may be taken where none of them
+    works. `keep` are packages that stay as they are where possible. `has_gpu` False wants CPU builds.
     """
 
     want: tuple[Requirement, ...]
     machine: Environment = Environment()
-    pythons: tuple[str, ...] = ()  # to choose from; empty: machine.python, else all that are not at their end
+    pythons: tuple[str, ...] = ()  # empty: machine.python, else all that are not at their end
+    is_python_free: bool = False
     keep: tuple[Distribution, ...] = ()
     prefer: Preference = "stable"
     has_gpu: bool | None = None
