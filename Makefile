@@ -7,7 +7,8 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 TORCH := torch==2.13.0
 STAMP := $(VENV)/.stamp
 
-.PHONY: plan test check format bench messages questions accuracy peers oracles wheel clean python calibrate
+.PHONY: plan test check format bench messages questions accuracy peers oracles wheel clean python calibrate \
+  stack prove-stack
 
 plan: $(STAMP)-core
 	$(VENV)/bin/raceline plan llama-3.1-8b
@@ -38,6 +39,14 @@ questions: $(STAMP)-core
 
 accuracy: $(STAMP)-core
 	$(VENV)/bin/python tools/accuracy.py --write
+
+# the pages on the software stack: causes, score on reported conflicts, tables
+stack: $(STAMP)-test
+	$(VENV)/bin/python tools/stack_page.py
+
+# install solved sets and import them together; SHORT=--short proves the first alone and writes nothing
+prove-stack: $(STAMP)-core
+	$(VENV)/bin/python tools/prove_stack.py $(SHORT)
 
 # one thread: the last digits of sums depend on how they are split
 calibrate: $(STAMP)-core

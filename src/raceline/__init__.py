@@ -6,6 +6,8 @@
     raceline.plan("llama-3.1-8b", method="lora", tokens=1e8)
     raceline.accuracy("my-runs.csv")
     raceline.catalog("accelerators")
+    raceline.stack_check("GPU: GTX 1080 Ti, torch==2.11.0")
+    raceline.stack_solve(["torch", "vllm"], gpu="RTX 3090", driver="535")
 
 Nothing is imported until it is used.
 """
@@ -26,6 +28,8 @@ _PUBLIC = {
     "plan": "raceline.api:plan",
     "accuracy": "raceline.api:accuracy",
     "catalog": "raceline.api:catalog",
+    "stack_check": "raceline.api:stack_check",
+    "stack_solve": "raceline.api:stack_solve",
     "InputError": "raceline.present.errors:InputError",
     "MissingExtraError": "raceline.present.errors:MissingExtraError",
     "RacelineError": "raceline.present.errors:RacelineError",

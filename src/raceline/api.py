@@ -9,23 +9,28 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from raceline.estimate.hardware import Catalogue
-from raceline.models.graph import Model
+import msgspec
 
 if TYPE_CHECKING:
     from raceline.accuracy.report import By, Report
     from raceline.estimate.constants import Efficiency
+    from raceline.estimate.hardware import Catalogue
     from raceline.estimate.result import Estimate
     from raceline.estimate.scenario import Scenario
     from raceline.evidence.learned import Entry
     from raceline.evidence.neighbours import Neighbours
+    from raceline.measure.environment import Environment
+    from raceline.models.graph import Model
     from raceline.plan.result import Plan
     from raceline.present.errors import RacelineError
+    from raceline.stack.check import Report as StackReport
+    from raceline.stack.request import Preference, Solution, StackRequest
 
 
 def load_catalogue(own_file: str | Path | None = None) -> Catalogue:
     """The facts that ship with raceline, merged with a user's own YAML file where one is named."""
     from raceline.catalog import load, own, resolve
+    from raceline.estimate.hardware import Catalogue
 
     mine = own.load(Path(own_file)) if own_file else own.OwnCatalog()
     return Catalogue(
@@ -146,7 +151,7 @@ def plan(model: str | Model, *, own: str | Path | None = None, **wish: Any) -> P
     found = read_model(model, wish.get("image_size")) if isinstance(model, str) else model
     wish.setdefault("today", datetime.date.today())
     known = load_catalogue(own)
-    return make_plan(PlanRequest(model=found, **wish), known, load_constants(known))
+    return with_stack(make_plan(PlanRequest(model=found, **wish), known, load_constants(known)), known)
 
 
 def accuracy(
@@ -199,3 +204,112 @@ def catalog(kind: str = "accelerators", name: str | None = None) -> Any:
         wanted = resolve.accelerator(name).accelerator.id
         return tuple(offer for offer in load.offers() if offer.accelerator == wanted)
     return find[kind](name)
+
+
+def stack_check(
+    text: str | bytes | None = None,
+    *,
+    here: bool | None = None,
+    for_plan: Mapping[str, Any] | None = None,
+    environment: str | Path | None = None,
+) -> StackReport:
+    """What will fail, may fail or is fine in a software stack: this machine's, or the one that a text tells of.
+
+    `text` is anything people paste (collect_env, nvidia-smi, pip freeze, a Dockerfile, an error log); `here` judges
+    it on this machine. `for_plan` is a plan (`raceline plan --json`): is the machine ready for its first pick?
+    `environment` is the folder of another Python environment than the active one.
+
+    >>> raceline.stack_check("GPU: GTX 1080 Ti, torch==2.11.0").findings[0].cause
+
+    Raises InputError where the text or the plan can't be read.
+    """
+    from raceline.stack.readers import read_text
+    from raceline.stack.ready import judged
+    from raceline.stack.told import Told, joined
+
+    told = Told() if text is None else read_text(text)
+    if here if here is not None else text is None:
+        told = joined(told, _this_machine(environment))
+    return judged(told, datetime.date.today(), None if for_plan is None else stack_request(for_plan))
+
+
+def _this_machine(environment: str | Path | None = None) -> Environment:
+    from raceline.measure.machine import read_environment
+    from raceline.stack.gpus import with_capabilities
+
+    return with_capabilities(read_environment(prefix=Path(environment) if environment else None))
+
+
+def stack_solve(
+    want: Iterable[str],
+    *,
+    gpu: str | None = None,
+    driver: str | None = None,
+    python: str | None = None,
+    os: str | None = None,
+    keep: str | bytes | None = None,
+    prefer: Preference = "stable",
+    with_uv: bool = True,
+) -> Solution:
+    """Versions of the wanted packages that work together on a machine; what is not said of it is this one's.
+
+    `gpu` is a name (``RTX 3090``, ``gfx1100``) or ``none``; with a `gpu` the driver is free unless given. `os` is a
+    system (``linux``, ``ubuntu 20.04``, ``windows``, ``macos 14``). `keep` is a text that lists what should stay.
+    `with_uv` lets uv, where it is installed, fill in what the packages need beside them.
+
+    >>> raceline.stack_solve(["torch", "vllm"], gpu="V100", driver="535").picks
+
+    Raises InputError where a wish can't be read.
+    """
+    from raceline.stack.asked import request_of
+    from raceline.stack.readers import read_text
+    from raceline.stack.solver import solve
+
+    kept = read_text(keep) if keep is not None else None
+    asked = request_of(
+        list(want), _this_machine(), gpu=gpu, driver=driver, python=python, os=os, keep=kept, prefer=prefer
+    )
+    return solve(asked, with_uv=with_uv)
+
+
+def stack_request(plan: Plan | Mapping[str, Any], known: Catalogue | None = None) -> StackRequest:
+    """The software that a plan's first pick needs, on its hardware, as a request to the solver.
+
+    Raises InputError where the plan has no pick or its hardware is not known.
+    """
+    from raceline.catalog import load, resolve
+    from raceline.present.errors import InputError
+    from raceline.present.text import builtin
+    from raceline.stack.planned import planned
+
+    data = plan if isinstance(plan, Mapping) else builtin(plan)
+    try:
+        pick = data["picks"][0]
+        name, count = str(pick["accelerator"]), int(pick["count"])
+        runtime = str(pick["scenario"]["setup"]["runtime"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        raise InputError(
+            "stack.not_a_plan", field="for", given=str(data.get("schema", "JSON"))[:80]
+        ) from None
+    own = known.accelerators.get(name) if known is not None else None
+    device = own if own is not None else resolve.device(name)
+    found = load.runtimes().get(runtime)
+    capability = getattr(device, "compute_capability", None)
+    return planned(
+        found.packages if found is not None else (),
+        device.name,
+        device.vendor,
+        getattr(device, "kind", "cpu"),
+        None if capability is None else f"{capability:.1f}",
+        count,
+    )
+
+
+def with_stack(plan: Plan, known: Catalogue | None = None) -> Plan:
+    """The plan with a set of software that runs its first pick, where it has one whose packages are known."""
+    from raceline.stack.solver import solve
+
+    if not plan.picks:
+        return plan
+    request = stack_request(plan, known)
+    return msgspec.structs.replace(plan, stack=solve(request)) if request.want else plan

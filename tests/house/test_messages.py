@@ -16,7 +16,7 @@ import messages as tool  # noqa: E402
 
 MESSAGES = SOURCE / "present/messages"
 DOMAINS = sorted(path.stem for path in (MESSAGES / "en").glob("*.po"))
-LAYERS = ("present", "models", "catalog", "evidence", "estimate", "accuracy", "plan", "cli")
+LAYERS = ("present", "models", "catalog", "evidence", "estimate", "accuracy", "stack", "plan", "cli")
 _ID = re.compile(rf"(?:{'|'.join(LAYERS)})\.[a-z][a-z0-9_]*")
 # ids made from words of data: the words that a result may name
 _WORDS = "present.word_"

@@ -16,13 +16,28 @@ FORBIDDEN = {"util", "utils", "helper", "helpers", "common", "misc", "manager", 
 # function -> why it is long
 LONG_FUNCTIONS: dict[str, str] = {}
 # text that looks like a sentence and is data of a file format, by module
-DATA_STRINGS: dict[str, set[str]] = {}
+_WAYS = {"rebuild the engine", "one environment per framework", "one resolver run over all requirements"}
+DATA_STRINGS: dict[str, set[str]] = {
+    # keys of reports as their programs print them
+    "stack/readers/lines.py": {
+        "cuda used to build pytorch", "rocm used to build pytorch", "is cuda available", "hip runtime version",
+        "gpu models and configuration", "nvidia driver version", "os platform and distribution", "cuda toolkit version",
+        "cuda driver version", "cuda runtime version",
+    },
+    # names of ways in the structure of a fix, and a command
+    "stack/rules/inference.py": _WAYS,
+    "stack/rules/libraries.py": _WAYS | {"pip install torch"},
+    "stack/view.py": _WAYS | {"link the nvidia/*/lib files next to the package"},
+}  # fmt: skip
 
 # modules that exist only beside an extra, and why; they are imported inside the function that needs them
 WITH_AN_EXTRA = {"models/readers/torch_trace.py": "subclasses PyTorch's dispatch mode"}
 
 # modules that read the environment beside the shells, and why
-READS_ENVIRONMENT = {"api.py": "the commands' Python twin finds the user's own runs as the commands do"}
+READS_ENVIRONMENT = {
+    "api.py": "the commands' Python twin finds the user's own runs as the commands do",
+    "measure/root.py": "the boundary to the machine: loader path, active environment",
+}
 
 # markup and styles are what these modules write
 _MARKUP = {"present/html.py", "present/svg.py"}

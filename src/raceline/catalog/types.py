@@ -275,11 +275,13 @@ class Runtime(msgspec.Struct, frozen=True, kw_only=True):
     moments), `megatron` (as `master`, gradients in fp32), `true` (everything in 16 bits).
     `gradient_dtype` and `optimizer_dtype` are the defaults. `based_on` is the runtime that it is built
     on, which has the facts that are not stated here (see `runtimes.context_mib`). `sources` gives the
-    address of single facts by field where it is not `source_url`.
+    address of single facts by field where it is not `source_url`. `packages` are the distributions on PyPI that
+    bring it, by their names there.
     """
 
     id: str
     name: str
+    packages: tuple[str, ...] = ()
     kind: Literal["training framework", "inference runtime", "server", "library", "compiler"]
     tasks: tuple[Literal["train", "infer"], ...]
     vendors: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ COMMANDS = {
     "describe": "raceline.cli.describe:command",
     "estimate": "raceline.cli.estimate:command",
     "plan": "raceline.cli.plan:command",
+    "stack": "raceline.cli.stack:command",
     "accuracy": "raceline.cli.accuracy:command",
     "learn": "raceline.cli.learn:command",
     "calibrate": "raceline.cli.calibrate:command",

@@ -103,7 +103,8 @@ def command(
 
     wish = {**wish, "top": top or 0, "words": typed(click.get_current_context())}
     request = request_of(api.read_model(model, wish.get("image_size")), on, wish)
-    plan = make_plan(request, api.load_catalogue(own))
+    known = api.load_catalogue(own)
+    plan = api.with_stack(make_plan(request, known), known)
     show(plan, as_json=as_json, view=lambda: explained(plan) if explain else plan_view(plan))
     if not plan.picks:
         sys.exit(1)

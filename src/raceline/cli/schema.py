@@ -18,6 +18,8 @@ SCHEMAS = {
     "raceline.estimate/1": "raceline.estimate.result:Estimate",
     "raceline.describe/1": "raceline.models.describe:Description",
     "raceline.plan/1": "raceline.plan.result:Plan",
+    "raceline.stack/1": "raceline.stack.check:Report",
+    "raceline.solution/1": "raceline.stack.request:Solution",
     "raceline.accuracy/1": "raceline.accuracy.report:Report",
 }
 

@@ -9,6 +9,7 @@ import msgspec
 from raceline.estimate.result import Estimate, Range
 from raceline.estimate.scenario import Scenario
 from raceline.present.errors import Message
+from raceline.stack.request import Solution
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +53,7 @@ class Shortfall(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Ranked options. `picks` are named (balanced, cheapest, fastest); `front` is not beaten in
     time, cost and risk together, `options` the cheapest that were asked for. `evaluated` and `pruned`
-    count configurations."""
+    count configurations. `stack` is a set of software for the first pick, which the shell adds."""
 
     model: str
     parameters: int
@@ -68,4 +69,5 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     pruned: int
     shortfall: Shortfall | None = None
     options: tuple[Option, ...] = ()
+    stack: Solution | None = None
     schema: str = "raceline.plan/1"

@@ -24,6 +24,7 @@ from raceline.present.views import (
     Text,
     View,
 )
+from raceline.stack.request import Solution
 
 PARTS_SHOWN = 0.05
 
@@ -39,8 +40,26 @@ def plan_view(plan: Plan) -> View:
         items.append(Group(_facts(plan)))
     if plan.options:
         items.append(Group((_table(plan.options, plan.task),), title=message("plan.options")))
+    if plan.stack is not None:
+        items.append(Group((Text(_stack(plan.stack)),)))
     items.append(_next(plan))
     return Group(tuple(items))
+
+
+def _stack(solution: Solution) -> Message:
+    """The software of the first pick in one line, or why there is none."""
+    if solution.conflict is not None:
+        return message("plan.no_stack", reason=solution.conflict)
+    wanted = {item.name for item in solution.request.want}
+    names = [
+        f"{pick.package} {pick.version}{f' ({pick.label})' if pick.label else ''}".strip()
+        for pick in solution.picks
+        if pick.package in wanted
+    ]
+    text = ", ".join((f"Python {solution.python}", *names))
+    if solution.driver_floor is None:
+        return message("plan.stack", packages=text)
+    return message("plan.stack_driver", packages=text, floor=solution.driver_floor)
 
 
 def front_view(plan: Plan, most: int = 20) -> View:
@@ -239,6 +258,12 @@ def _shortfall(missing: Shortfall) -> list[View]:
 
 
 def _next(plan: Plan) -> View:
-    rows = tuple((str(item.params["command"]), item) for item in plan.commands)
+    commands = [*plan.commands]
+    if plan.stack is not None and plan.picks:
+        words = ",".join(item.name for item in plan.stack.request.want)
+        machine = plan.stack.request.machine
+        gpu = f' --gpu "{machine.gpus[0].name}"' if machine.gpus else " --gpu none"
+        commands.append(message("plan.next_stack", command=f"raceline stack solve --want {words}{gpu}"))
+    rows = tuple((str(item.params["command"]), item) for item in commands)
     columns = (Column(message("plan.next"), can_wrap=False), Column(""))
     return Table(columns, rows)

@@ -230,6 +230,8 @@ def _struct(value: msgspec.Struct) -> dict[str, Any]:
     data = {config.tag_field: config.tag} if config.tag_field else {}
     for name, encoded in _names(type(value)):
         item = getattr(value, name)
+        if item is None and config.omit_defaults:
+            continue
         kind = type(item)
         if kind is float:
             data[encoded] = item if math.isfinite(item) else None
