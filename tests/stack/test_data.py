@@ -17,7 +17,7 @@ from raceline.stack import facts, limits
 from raceline.stack.age import old_tables, unknown_versions
 from raceline.stack.readers import read_text
 from raceline.stack.readers.errors import patterns
-from raceline.stack.versions import minor, specifier
+from raceline.stack.versions import admits, minor, specifier
 
 HANDED = Path(os.environ.get("RACELINE_CASES") or Path(__file__).parents[3] / "shared") / "stack"
 TODAY = datetime.date(2026, 12, 1)
@@ -186,3 +186,85 @@ def test_a_release_that_is_not_known_is_named_with_the_newest_that_is() -> None:
 
 def test_tables_and_rules_are_plain_data() -> None:
     assert json.dumps(facts.as_json(), default=str)
+
+
+@pytest.mark.parametrize("package", facts.PACKAGE_TABLES)
+def test_releases_stand_in_order_and_none_is_a_new_pre_release(package: str) -> None:
+    versions = [Version(row["version"]) for row in facts.table(facts.PACKAGE_TABLES[package])]
+    assert versions == sorted(versions)
+
+
+@pytest.mark.parametrize("package", facts.PACKAGE_TABLES)
+def test_windows_of_pythons_are_of_pythons_that_there_are(package: str) -> None:
+    known = {row["python"] for row in facts.table("python_eol")} | {"2.7", "3.3", "3.4", "3.5"}
+    for row in facts.table(facts.PACKAGE_TABLES[package]):
+        low, high = (
+            row.get(f"wheel_python_{end}") or row.get(f"python_{end}") or "" for end in ("min", "max")
+        )
+        assert bool(low) == bool(high), row
+        assert not low or ({low, high} <= known and Version(low) <= Version(high)), row
+
+
+def test_torchvision_and_torchaudio_pair_with_the_torch_that_names_them() -> None:
+    for version, row in facts.releases("torch").items():
+        for package in ("torchvision", "torchaudio"):
+            paired = facts.release(package, row[package])
+            if paired is None or not paired["torch"].startswith("=="):
+                continue
+            assert admits(paired["torch"], str(version)), (package, row[package], str(version))
+
+
+def test_exact_pins_on_torch_by_its_own_family_name_known_releases() -> None:
+    known = {str(version) for version in facts.releases("torch")}
+    for package in ("torchvision", "torchaudio"):
+        for version, row in facts.releases(package).items():
+            if row["torch"].startswith("=="):
+                assert row["torch"].removeprefix("==") in known, (package, version)
+
+
+def test_exact_pins_on_torchvision_and_torchaudio_are_releases() -> None:
+    for version, row in facts.releases("vllm").items():
+        for package in ("torchvision", "torchaudio"):
+            if row[package].startswith("=="):
+                assert facts.is_known(package, row[package].removeprefix("==").split("+")[0]), (
+                    version,
+                    package,
+                )
+
+
+def test_a_torch_plugin_of_jax_is_of_the_release_it_is_bound_to() -> None:
+    released = {(row["package"], row["version"]) for row in facts.table("jax_plugins")}
+    for row in facts.table("jax_plugins"):
+        if row["pjrt"].startswith("=="):
+            part = row["package"].replace("plugin", "pjrt")
+            # its first release came before that of the part
+            assert (part, row["pjrt"].removeprefix("==")) in released or row["version"] == "0.4.22", row
+
+
+def test_every_jax_has_a_jaxlib_that_it_admits() -> None:
+    oldest = min(facts.releases("jaxlib"))
+    for version, row in facts.releases("jax").items():
+        if row["jaxlib_range"] and version >= oldest:
+            assert any(admits(row["jaxlib_range"], str(item)) for item in facts.releases("jaxlib")), version
+
+
+def test_tensorflow_and_its_build_without_gpus_ask_for_the_same() -> None:
+    for version, row in facts.releases("tensorflow-cpu").items():
+        whole = facts.release("tensorflow", str(version))
+        if whole is not None and "|" not in whole["numpy"] and row["numpy"]:
+            assert specifier(row["numpy"]) == specifier(whole["numpy"]), version
+
+
+def test_the_page_of_the_facts_is_current() -> None:
+    import runpy
+
+    tool = runpy.run_path(str(Path(__file__).parents[2] / "tools" / "stack_facts_page.py"))
+    assert tool["PAGE"].read_text(encoding="utf-8") == tool["page"]()
+
+
+def test_the_first_releases_for_numpy_2_are_releases_that_admit_it() -> None:
+    for row in facts.table("numpy2_builds"):
+        if row["package"] in facts.PACKAGE_TABLES:
+            release = facts.release(row["package"], row["first_version"])
+            assert release is not None, row
+            assert admits(release.get("numpy"), "2.0.0"), row

@@ -21,6 +21,8 @@ TABLES = (
     "tensorrt", "rocm", "python_eol", "vllm", "xformers", "bitsandbytes", "triton", "triton_windows", "torchao",
     "sglang", "torch_xla", "coremltools", "numpy", "gpus", "distributions",
     "onnxruntime_tensorrt", "numpy2_builds", "flash_attn",
+    "torchvision", "torchaudio", "deepspeed", "jaxlib", "jax_plugins", "tensorflow_cpu", "onnxruntime_cpu", "protobuf",
+    "ml_dtypes", "tensorboard", "opencv_python", "pandas", "scipy", "scikit_learn",
 )  # fmt: skip
 # the tables that hold releases of a distribution, by its name
 PACKAGE_TABLES: Mapping[str, str] = {
@@ -28,6 +30,10 @@ PACKAGE_TABLES: Mapping[str, str] = {
     "xformers": "xformers", "bitsandbytes": "bitsandbytes", "triton": "triton", "triton-windows": "triton_windows",
     "torchao": "torchao", "sglang": "sglang", "torch-xla": "torch_xla", "coremltools": "coremltools",
     "numpy": "numpy", "flash-attn": "flash_attn",
+    "torchvision": "torchvision", "torchaudio": "torchaudio", "deepspeed": "deepspeed", "jaxlib": "jaxlib",
+    "tensorflow-cpu": "tensorflow_cpu", "onnxruntime": "onnxruntime_cpu", "protobuf": "protobuf",
+    "ml-dtypes": "ml_dtypes", "tensorboard": "tensorboard", "opencv-python": "opencv_python", "pandas": "pandas",
+    "scipy": "scipy", "scikit-learn": "scikit_learn",
 }  # fmt: skip
 # what a table's row is called by in a Fact
 _KEYS: Mapping[str, tuple[str, ...]] = {
@@ -35,6 +41,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "cuda_arch": ("compute_capability",), "cudnn": ("cudnn", "cuda_package"), "rocm": ("rocm", "kind"),
     "python_eol": ("python",), "tensorrt": ("version", "package"), "gpus": ("name",),
     "distributions": ("name", "version"), "onnxruntime_tensorrt": ("onnxruntime",), "numpy2_builds": ("package",),
+    "jax_plugins": ("package", "version"),
 }  # fmt: skip
 
 Row = Mapping[str, str]

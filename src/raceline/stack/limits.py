@@ -95,6 +95,25 @@ def driver_starts(machine: Environment, cuda: str) -> Judgement:
     return Judgement(holds, floor, machine.driver_cuda, stands)
 
 
+def gpu_driver_floor(capability: str) -> str | None:
+    """The first driver branch for a GPU of this capability, where that is stated: of Blackwell and newer the one that
+    came with the first toolkit for it (rule blackwell-first-stack)."""
+    found, first = parse(capability), first_toolkit(capability)
+    if found is None or found.major < 10 or first is None:
+        return None
+    packaged = packaged_driver(first)
+    return packaged.split(".")[0] if packaged else None
+
+
+def driver_knows(machine: Environment, capability: str) -> Judgement:
+    """Whether the driver is of a branch that knows a GPU of this capability."""
+    floor = gpu_driver_floor(capability)
+    stands = () if floor is None else (facts.rule_fact("blackwell-first-stack"),)
+    if floor is None or machine.driver is None:
+        return Judgement(None, floor, machine.driver, stands)
+    return Judgement(reaches(machine.driver, floor), floor, machine.driver, stands)
+
+
 def driver_takes_ptx(machine: Environment, cuda: str) -> Judgement:
     """Whether the driver compiles PTX of this toolkit: it must be at least the one packaged with it."""
     floor, row = packaged_driver(cuda, is_windows_driver(machine)), toolkit(cuda)

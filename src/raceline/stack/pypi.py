@@ -7,15 +7,17 @@ the wheel by ranges, since some wheels of several GB have none beside them.
 
 from __future__ import annotations
 
+import base64
 import email.parser
 import io
 import json
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
 import zipfile
 from collections.abc import Iterable
-from typing import Any
+from typing import IO, Any
 
 from packaging.utils import (
     InvalidSdistFilename,
@@ -26,11 +28,13 @@ from packaging.utils import (
 from packaging.version import Version
 
 from raceline.present.errors import InputError
+from raceline.stack import sources
 
 DEFAULT = "https://pypi.org/simple"
 LARGEST_BYTES = 64 * 2**20
 LARGEST_RANGES = 32 * 2**20
-TIME_LIMIT_S = 30.0
+TIME_LIMIT_S = 30.0  # without a byte
+LONGEST_ANSWER_S = 300.0
 _CHUNK = 256 * 1024
 _ACCEPT = "application/vnd.pypi.simple.v1+json"
 
@@ -51,10 +55,13 @@ def files(name: str, base: str = DEFAULT) -> dict[Version, list[File]]:
 
 
 def metadata(listed: Iterable[File]) -> tuple[str, list[str]]:
-    """Required Python and requirements of a release, by its wheel for Linux where it has one, else by any."""
+    """Required Python and requirements of a release, by its wheel for Linux where it has one, else by any; by its
+    source archive where it has no wheel."""
+    listed = list(listed)
     wheels = [item for item in listed if str(item.get("filename", "")).endswith(".whl")]
     if not wheels:
-        return "", []
+        source = next((item for item in listed if str(item.get("filename", "")).endswith(".tar.gz")), None)
+        return ("", []) if source is None else sources.metadata(_get(str(source["url"]), {}))
     chosen = min(
         wheels,
         key=lambda item: (
@@ -141,7 +148,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _size(address: str) -> int:
-    request = urllib.request.Request(address, method="HEAD", headers={"User-Agent": "raceline"})
+    request = _request(address, {}, "HEAD")
     try:
         with urllib.request.urlopen(request, timeout=TIME_LIMIT_S) as answer:
             return int(answer.headers.get("Content-Length") or 0)
@@ -150,12 +157,10 @@ def _size(address: str) -> int:
 
 
 def _get(address: str, headers: dict[str, str], largest: int = LARGEST_BYTES) -> bytes:
-    if not address.startswith(("https://", "http://")):
-        raise _unreadable(address, "http")
-    request = urllib.request.Request(address, headers={"User-Agent": "raceline", **headers})
+    request = _request(address, headers)
     try:
         with urllib.request.urlopen(request, timeout=TIME_LIMIT_S) as answer:
-            data: bytes = answer.read(largest + 1)
+            data = _read(answer, largest + 1)
     except urllib.error.HTTPError as error:
         raise _unreadable(address, str(error.code)) from None
     except (OSError, ValueError) as error:
@@ -165,6 +170,31 @@ def _get(address: str, headers: dict[str, str], largest: int = LARGEST_BYTES) ->
     if len(data) > largest:
         raise _unreadable(address, f"> {largest} B")
     return data
+
+
+def _read(answer: IO[bytes], largest: int) -> bytes:
+    """What an answer says, up to a size and within a time: one that comes drop by drop is given up, too."""
+    last = time.monotonic() + LONGEST_ANSWER_S
+    parts, size = [], 0
+    while size < largest and (part := answer.read(min(_CHUNK, largest - size))):
+        parts.append(part)
+        size += len(part)
+        if time.monotonic() > last:
+            raise TimeoutError(f"> {LONGEST_ANSWER_S} s")
+    return b"".join(parts)
+
+
+def _request(address: str, headers: dict[str, str], method: str = "GET") -> urllib.request.Request:
+    """A request; what an address says of a user goes to its own host alone, also when that sends on elsewhere."""
+    if not address.startswith(("https://", "http://")):
+        raise _unreadable(address, "http")
+    user, has_user, rest = address.partition("://")[2].partition("/")[0].rpartition("@")
+    bare = address.replace(f"{user}@{rest}", rest, 1) if has_user else address
+    request = urllib.request.Request(bare, method=method, headers={"User-Agent": "raceline", **headers})
+    if has_user:
+        told = base64.b64encode(urllib.parse.unquote(user).encode()).decode()
+        request.add_unredirected_header("Authorization", f"Basic {told}")
+    return request
 
 
 def _json(data: bytes, address: str) -> dict[str, Any]:
