@@ -62,11 +62,18 @@ class Root:
         return text if code == 0 else None
 
 
-def run(command: list[str], *, folder: Path | None = None, limit_s: float) -> tuple[int, str, str]:
+def run(
+    command: list[str],
+    *,
+    folder: Path | None = None,
+    limit_s: float,
+    variables: Mapping[str, str] | None = None,
+) -> tuple[int, str, str]:
     """Exit code and what a command printed and complained about, each bounded; code -1 where it did not start or end
-    within the limit, and it is ended then."""
+    within the limit, and it is ended then. `variables` come on top of this process's own."""
     try:
-        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, **_PIPES)
+        whole = {**os.environ, **(variables or {})}
+        process = subprocess.Popen(command, cwd=folder, stdin=subprocess.DEVNULL, env=whole, **_PIPES)
     except OSError as error:
         return -1, "", error.strerror or type(error).__name__
     with process:
