@@ -6,7 +6,7 @@ import re
 
 from raceline.present.errors import InputError
 from raceline.stack.readers.collected import Collected
-from raceline.stack.readers.documents import read_document
+from raceline.stack.readers.documents import read_document, rest_of
 from raceline.stack.readers.errors import read_errors
 from raceline.stack.readers.lines import LONGEST_LINE, Scanner
 from raceline.stack.told import Told
@@ -29,8 +29,7 @@ def read_text(text: str | bytes) -> Told:
     found = Collected()
     is_document = read_document(clean, found)
     read_errors(clean, found)
-    if not is_document:
-        _read_lines(clean, found)
+    _read_lines(rest_of(clean) if is_document else clean, found)
     return found.told()
 
 

@@ -16,7 +16,22 @@ from raceline.stack.readers.requirements import indexes_in, read_install_command
 from raceline.stack.told import Requirement
 
 LARGEST = 2**18
+_INSTRUCTION = re.compile(
+    r"(?i)\s{0,8}(?:FROM|RUN|ENV|ARG|COPY|ADD|CMD|ENTRYPOINT|WORKDIR|USER|LABEL|EXPOSE|VOLUME|SHELL|HEALTHCHECK|ONBUILD|#)\b"
+)
 _FROM = re.compile(r"(?im)^\s{0,8}FROM\s{1,8}(?:--platform=(\S{1,40})\s{1,4})?(\S{1,200})")
+
+
+def rest_of(text: str) -> str:
+    """The lines of a text around a Dockerfile that are none of its instructions."""
+    if len(text) > LARGEST or not _FROM.search(text):
+        return ""
+    kept, goes_on = [], False
+    for line in text.splitlines():
+        if not goes_on and not _INSTRUCTION.match(line):
+            kept.append(line)
+        goes_on = line.rstrip().endswith("\\") and (goes_on or _INSTRUCTION.match(line) is not None)
+    return "\n".join(kept)
 
 
 def read_document(text: str, found: Collected) -> bool:

@@ -44,9 +44,10 @@ def read_errors(text: str, found: Collected) -> None:
         while start >= 0 and hits < MOST_HITS:
             # one line around the token, of a bounded length
             begin = max(text.rfind("\n", 0, start) + 1, start - 600)
-            end = text.find("\n", start + len(item.token))
-            end = min(len(text) if end < 0 else end, start + 900)
-            line = text[begin:end]
+            end = _line_end(text, start + len(item.token))
+            end = min(end, start + 900)
+            # a message may go on in the next two lines
+            line = text[begin : min(_line_end(text, _line_end(text, end) + 1), start + 900)]
             for match in _compiled(item.pattern).finditer(line):
                 params = _params(match.groupdict())
                 found.add_symptom(
@@ -55,6 +56,12 @@ def read_errors(text: str, found: Collected) -> None:
                 found.note("error_log")
             hits += 1
             start = low.find(item.token, max(end, start + 1))
+
+
+def _line_end(text: str, start: int) -> int:
+    """Where the line that `start` is in ends."""
+    found = text.find("\n", start) if start < len(text) else -1
+    return len(text) if found < 0 else found
 
 
 def _params(groups: dict[str, str | None]) -> dict[str, str]:
