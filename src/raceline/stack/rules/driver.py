@@ -89,7 +89,8 @@ def _only_said(told: Told) -> Finding:
         limits.driver_floor(f"{max(carried + 1, 12)}.0", limits.is_windows_driver(told.environment)) or "580"
     )
     fixes: list[Fix] = [(raise_driver(told, floor),)]
-    below = list(torch_choices(told, torch_of(told), is_strict=False))
+    is_known = bool(told.environment.driver or carried)
+    below = list(torch_choices(told, torch_of(told), is_strict=False)) if is_known else []
     if below:
         newest = max(below, key=lambda item: (major(item.cuda) or 0, *map(int, item.version.split("."))))
         fixes.append((install(newest, torch_of(told)),))

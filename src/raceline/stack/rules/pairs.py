@@ -10,7 +10,7 @@ from raceline.stack.fixes import install_command, moved, xformers_for
 from raceline.stack.result import Action, ActionKind, Finding, Fix
 from raceline.stack.rules import Rule
 from raceline.stack.standing import Standing, torch_of
-from raceline.stack.told import Told
+from raceline.stack.told import Symptom, Told
 from raceline.stack.versions import admits, at_least, minor, parse
 
 _PAIRS = ("torchvision", "torchaudio")
@@ -21,7 +21,7 @@ _PINNED_UP_TO = {"torchvision": "0.29.0", "torchaudio": "2.10.0"}  # rule torch-
 
 def torch_pairs(told: Told) -> Iterator[Finding]:
     """torchvision and torchaudio belong to one torch, of the same build."""
-    said = told.symptom("torchvision_nms")
+    said = told.symptom("torchvision_nms") or _undefined_in_pair(told)
     torch = torch_of(told)
     judged = False
     for name in _PAIRS:
@@ -31,16 +31,31 @@ def torch_pairs(told: Told) -> Iterator[Finding]:
         owner = _owner(name, found.version)
         if torch is not None and torch.version is not None and owner is not None:
             judged = True
-            yield from _pair(told, name, torch, owner, said is not None and name == "torchvision")
+            yield from _pair(told, name, torch, owner, said is not None)
     if said is not None and not judged:
         yield _unpaired(told, torch)
 
 
-def _owner(name: str, version: str) -> str | None:
-    """The newest torch that this torchvision or torchaudio was released for."""
-    wanted = parse(version)
+def _undefined_in_pair(told: Told) -> Symptom | None:
+    """A symbol that torchvision's or torchaudio's library misses."""
     return next(
-        (str(known) for known, row in facts.releases("torch").items() if parse(row[name]) == wanted), None
+        (
+            item
+            for item in told.symptoms
+            if item.id == "undefined_symbol"
+            and any(name in item.params.get("library", "") for name in _PAIRS)
+        ),
+        None,
+    )
+
+
+def _owner(name: str, version: str) -> str | None:
+    """The newest torch that this torchvision or torchaudio, or another patch of it, was released for."""
+    wanted = parse(version)
+    rows = facts.releases("torch").items()
+    exact = next((str(known) for known, row in rows if parse(row[name]) == wanted), None)
+    return exact or next(
+        (str(known) for known, row in rows if row[name] and minor(row[name]) == minor(version)), None
     )
 
 

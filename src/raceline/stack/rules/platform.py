@@ -146,7 +146,9 @@ def _intel_mac(told: Told) -> Iterator[Finding]:
     if machine.os != "macos" or machine.arch != "x86_64":
         return
     torch = torch_of(told)
-    version = torch.version if torch is not None else None
+    said = told.symptom("no_matching_distribution")
+    asked = said.params.get("version") if said is not None and said.params.get("package") == "torch" else None
+    version = asked or (torch.version if torch is not None else None)
     if version is None or at_least(_LAST_INTEL_MAC, version) is not False:
         return
     fix = (
@@ -158,7 +160,6 @@ def _intel_mac(told: Told) -> Iterator[Finding]:
             command=install_command([f"torch<={_LAST_INTEL_MAC}", "numpy<2"]),
         ),
     )
-    said = told.symptom("no_matching_distribution")
     yield Finding(
         "platform_dropped",
         "will_fail",
