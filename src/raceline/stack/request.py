@@ -19,7 +19,8 @@ class StackRequest(msgspec.Struct, frozen=True):
 
     `machine` holds what is known or asked of the machine (os, arch, glibc, driver, gpus, python; what is None is
     free); `pythons` are in order of preference, and with `is_python_free` others may be taken where none of them
-    works. `keep` are packages that stay as they are where possible. `has_gpu` False wants CPU builds.
+    works. `keep` are packages that stay as they are where possible. `has_gpu` False wants CPU builds. `cuda_major`
+    holds the set to one CUDA major.
     """
 
     want: tuple[Requirement, ...]
@@ -29,12 +30,15 @@ class StackRequest(msgspec.Struct, frozen=True):
     keep: tuple[Distribution, ...] = ()
     prefer: Preference = "stable"
     has_gpu: bool | None = None
+    cuda_major: int | None = None
 
 
 class Pick(msgspec.Struct, frozen=True):
     """One package of a solution, with why it is this version and this build.
 
-    `index_url` is the index that has the build where the default one does not.
+    `index_url` is the index that has the build where the default one does not. `bounds` are what the others need of a
+    package that nobody asked for: within them the installer may choose; `asked` what was asked of one whose releases
+    no table has.
     """
 
     package: str
@@ -44,6 +48,8 @@ class Pick(msgspec.Struct, frozen=True):
     index_url: str | None = None
     reasons: tuple[Message, ...] = ()
     facts: tuple[Fact, ...] = ()
+    bounds: str = ""
+    asked: str = ""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -58,7 +64,8 @@ class Solution(msgspec.Struct, frozen=True):
     """A set that works, or why there is none and what is nearest.
 
     `picks` are the framework packages, `rest` what uv filled in around them (empty when it was not asked);
-    `conflict` None: solved. `cuda` and `driver_floor` say what the set needs of the machine.
+    `conflict` None: solved. `cuda`, `driver_floor` and `glibc_floor` say what the set needs of the machine. `because`
+    says of a conflict what each side needs, and `conflict_facts` where that stands.
     """
 
     request: StackRequest
@@ -68,6 +75,9 @@ class Solution(msgspec.Struct, frozen=True):
     is_complete: bool = False
     cuda: str | None = None
     driver_floor: str | None = None
+    glibc_floor: str | None = None
     notes: tuple[Message, ...] = ()
     conflict: Message | None = None
+    because: tuple[Message, ...] = ()
+    conflict_facts: tuple[Fact, ...] = ()
     nearest: tuple[Alternative, ...] = ()

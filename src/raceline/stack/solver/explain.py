@@ -1,19 +1,25 @@
-"""Why there is no set: the smallest part of the wishes and facts that can't be met, and what comes nearest."""
+"""Why there is no set: the smallest part of the wishes and facts that can't be met, each with what it would need."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
+from raceline.measure.environment import Environment
 from raceline.present.errors import Message, message
-from raceline.stack import limits
-from raceline.stack.request import Alternative, Pick, StackRequest
-from raceline.stack.result import Action
+from raceline.stack import facts, limits
+from raceline.stack.request import Solution, StackRequest
+from raceline.stack.result import Fact
+from raceline.stack.solver.alternatives import capability_that_works, least_driver, nearest
+from raceline.stack.solver.choices import CUDA, ONNXRUNTIME, PYTHON, RUNTIME, USUAL, Candidate, Need
+from raceline.stack.solver.resolve import opposed, search
 from raceline.stack.told import Requirement
 
-Solve = Callable[[StackRequest], "tuple[tuple[Pick, ...], str] | None"]
-MOST_ALTERNATIVES = 3
+__all__ = ["Conflict", "Part", "conflict", "core", "nearest", "parts_of"]
+
+Solve = Callable[[StackRequest], Solution | None]
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -23,37 +29,51 @@ class Part(msgspec.Struct, frozen=True):
     without: StackRequest
 
 
+class Conflict(msgspec.Struct, frozen=True):
+    """A minimal conflict as a sentence, why its parts do not go together, and the facts. `reduced` is the request with
+    all let go that it does not need."""
+
+    text: Message
+    reduced: StackRequest
+    because: tuple[Message, ...] = ()
+    facts: tuple[Fact, ...] = ()
+
+
 def parts_of(request: StackRequest) -> Iterator[Part]:
-    """What can be let go, one at a time: wishes, then facts of the machine."""
+    """What can be let go, one at a time: wishes, then facts of the machine. That there is a GPU at all stays."""
+    if request.has_gpu is None:
+        has_gpu = bool(request.machine.gpus or request.machine.driver)
+        request = msgspec.structs.replace(request, has_gpu=has_gpu)
     for index, wish in enumerate(request.want):
         rest = (*request.want[:index], *request.want[index + 1 :])
         yield Part(message("stack.part_wish", wish=shown(wish)), msgspec.structs.replace(request, want=rest))
     machine = request.machine
     if machine.driver is not None or machine.driver_cuda is not None:
-        free = msgspec.structs.replace(machine, driver=None, driver_cuda=None)
         has = machine.driver or f"CUDA {machine.driver_cuda}"
-        yield Part(message("stack.driver", driver=has), msgspec.structs.replace(request, machine=free))
+        yield Part(message("stack.driver", driver=has), _on(request, driver=None, driver_cuda=None))
     if any(item.capability or item.gfx for item in machine.gpus):
-        free = msgspec.structs.replace(machine, gpus=())
         name = machine.gpus[0].name or machine.gpus[0].capability or machine.gpus[0].gfx or "GPU"
         target = machine.gpus[0].capability or machine.gpus[0].gfx or ""
-        yield Part(
-            message("stack.part_gpu", gpu=name, target=target), msgspec.structs.replace(request, machine=free)
-        )
-    if request.pythons and not request.is_python_free:
-        free_python = msgspec.structs.replace(request, pythons=(), is_python_free=True)
-        yield Part(message("stack.part_python", python=", ".join(request.pythons)), free_python)
+        yield Part(message("stack.part_gpu", gpu=name, target=target), _on(request, gpus=()))
+    if request.has_gpu is False and machine.os != "macos":
+        yield Part(message("stack.part_no_gpu"), msgspec.structs.replace(request, has_gpu=True))
+    pythons = request.pythons or ((machine.python,) if machine.python else ())
+    if pythons and not request.is_python_free:
+        free = msgspec.structs.replace(_on(request, python=None), pythons=(), is_python_free=True)
+        yield Part(message("stack.part_python", python=", ".join(pythons)), free)
     if machine.glibc is not None:
-        free = msgspec.structs.replace(machine, glibc=None)
-        yield Part(
-            message("stack.part_glibc", glibc=machine.glibc), msgspec.structs.replace(request, machine=free)
-        )
+        yield Part(message("stack.part_glibc", glibc=machine.glibc), _on(request, glibc=None))
     if machine.os is not None and machine.os != "linux":
-        free = msgspec.structs.replace(machine, os="linux", os_name=None, os_version=None, arch="x86_64")
-        yield Part(
-            message("stack.part_system", os=machine.os_name or machine.os),
-            msgspec.structs.replace(request, machine=free),
-        )
+        system = " ".join(filter(None, (machine.os_name or machine.os, machine.os_version)))
+        linux = _on(request, os="linux", os_name=None, os_version=None, arch="x86_64")
+        yield Part(message("stack.part_system", os=system), linux)
+    elif machine.arch not in (None, "x86_64"):
+        yield Part(message("stack.part_arch", arch=machine.arch), _on(request, arch="x86_64"))
+
+
+def _on(request: StackRequest, **changes: object) -> StackRequest:
+    machine: Environment = msgspec.structs.replace(request.machine, **changes)
+    return msgspec.structs.replace(request, machine=machine)
 
 
 def shown(wish: Requirement) -> str:
@@ -63,110 +83,135 @@ def shown(wish: Requirement) -> str:
     return f"{wish.name}{extras}{wish.specifier}{label}"
 
 
-def conflict(request: StackRequest, solve: Solve) -> Message:
-    """The minimal conflict as one sentence: letting any one of its parts go leaves a set that works."""
-    kept: list[Message] = []
+def core(request: StackRequest, solve: Solve) -> tuple[StackRequest, tuple[Part, ...]]:
+    """The request with all let go that the conflict does not need, and its parts: letting any one of them go leaves
+    a set that works."""
     current = request
-    for part in list(parts_of(request)):
-        smaller = _same_part(current, part)
-        if smaller is None:
-            continue
-        if solve(smaller) is None and smaller.want:
-            current = smaller  # not needed for the conflict
-        else:
-            kept.append(part.text)
-    return message(
-        "stack.conflict",
-        parts=tuple(kept) or (message("stack.part_wish", wish=", ".join(map(shown, request.want))),),
+    for text in [part.text for part in parts_of(request)]:
+        part = next((item for item in parts_of(current) if item.text == text), None)
+        if part is not None and part.without.want and solve(part.without) is None:
+            current = part.without
+    kept = tuple(
+        part for part in parts_of(current) if not part.without.want or solve(part.without) is not None
+    )
+    return current, kept
+
+
+def conflict(request: StackRequest, solve: Solve) -> Conflict:
+    """The minimal conflict as one sentence, with what each fact of the machine stands against."""
+    reduced, parts = core(request, solve)
+    because: list[Message] = []
+    stands: list[Fact] = []
+    for part in parts:
+        find = least_driver if part.text.id == "stack.driver" else _solve_with
+        found = find(part.without, solve) if part.without.want else None
+        said = _against(part, found, reduced, solve) if found is not None else None
+        if said is not None:
+            because.append(said[0])
+            stands.extend(said[1])
+    for text, fact in _between(reduced) if len(reduced.want) > 1 else ():
+        because.append(text)
+        stands.extend(fact)
+    texts = tuple(part.text for part in parts)
+    return Conflict(
+        message("stack.conflict", parts=texts), reduced, tuple(because), tuple(dict.fromkeys(stands))
     )
 
 
-def _same_part(current: StackRequest, part: Part) -> StackRequest | None:
-    """The part's removal applied to a request from which others are gone already."""
-    return next((item.without for item in parts_of(current) if item.text == part.text), None)
+def _solve_with(request: StackRequest, solve: Solve) -> Solution | None:
+    return solve(request)
 
 
-def nearest(request: StackRequest, solve: Solve) -> Iterator[Alternative]:
-    """Sets that work once one thing is changed, the smallest change first."""
-    found = 0
-    for changes, changed in _changes(request):
-        if found >= MOST_ALTERNATIVES:
+def _against(
+    part: Part, found: Solution, reduced: StackRequest, solve: Solve
+) -> tuple[Message, tuple[Fact, ...]] | None:
+    """What a set would need where one fact of the machine is let go."""
+    machine, set_of = reduced.machine, _set(found)
+    stands = tuple(fact for pick in found.picks[:2] for fact in pick.facts)
+    match part.text.id:
+        case "stack.driver" if found.driver_floor is not None:
+            needs = {"picks": set_of, "cuda": found.cuda or "", "floor": found.driver_floor}
+            has = machine.driver or f"CUDA {machine.driver_cuda}"
+            return message("stack.because_driver", has=has, **needs), (
+                facts.rule_fact("driver-cuda-major"),
+                *stands,
+            )
+        case "stack.part_gpu":
+            return _against_gpu(reduced, set_of, stands, solve)
+        case "stack.part_python":
+            has = part.text.params["python"]
+            return message("stack.because_python", picks=set_of, needed=found.python or "", has=has), (
+                facts.rule_fact("python-wheel-window"), *stands,
+            )  # fmt: skip
+        case "stack.part_glibc" if found.glibc_floor is not None:
+            needed, has = found.glibc_floor, machine.glibc or ""
+            return message("stack.because_glibc", picks=set_of, needed=needed, has=has), (
+                facts.rule_fact("manylinux-glibc"), *stands,
+            )  # fmt: skip
+        case "stack.part_system" | "stack.part_arch" | "stack.part_no_gpu":
+            return message(part.text.id.replace("part_", "because_"), picks=set_of), stands
+    return None
+
+
+def _against_gpu(
+    reduced: StackRequest, picks: str, stands: tuple[Fact, ...], solve: Solve
+) -> tuple[Message, tuple[Fact, ...]] | None:
+    gpu = reduced.machine.gpus[0]
+    rows = tuple(
+        facts.fact("cuda_arch", row) for row in (limits.architecture_row(gpu.capability or ""),) if row
+    )
+    if gpu.capability is None:
+        return message("stack.because_gfx", picks=picks, has=gpu.gfx or ""), (facts.rule_fact("rocm-gfx"),)
+    works = capability_that_works(reduced, solve)
+    if works is None:
+        return None
+    text = message("stack.because_gpu", picks=picks, needed=works, has=gpu.capability)
+    return text, (facts.rule_fact("arch-not-in-wheel"), *rows, *stands)
+
+
+def _set(found: Solution) -> str:
+    return ", ".join(
+        f"{pick.package} {pick.version}{f' ({pick.label})' if pick.label else ''}".strip()
+        for pick in found.picks
+    )
+
+
+def _between(reduced: StackRequest) -> Iterator[tuple[Message, tuple[Fact, ...]]]:
+    """What two wishes need of one thing that can't be had together, by the sets that each has alone. The second is
+    brought as near to the first as it can be: to its Python and its CUDA major."""
+    alone = [msgspec.structs.replace(reduced, want=(wish,)) for wish in reduced.want]
+    sets = [search(item) for item in alone]
+    for one, other in itertools.permutations(range(len(alone)), 2):
+        first = sets[one]
+        second = _near(alone[other], first, sets[other]) if first is not None else None
+        pairs = opposed(first, second, reduced) if first is not None and second is not None else []
+        if pairs:
+            for owner, need in pairs[0]:
+                yield _need_text(owner, need), owner.facts
             return
-        solved = solve(changed)
-        if solved is None:
-            continue
-        picks, python = solved
-        found += 1
-        yield Alternative(tuple(_stated(action, picks, request) for action in changes), picks, python)
 
 
-def _changes(request: StackRequest) -> Iterator[tuple[tuple[Action, ...], StackRequest]]:
-    machine = request.machine
-    if machine.driver is not None or machine.driver_cuda is not None:
-        free = msgspec.structs.replace(machine, driver=None, driver_cuda=None)
-        yield (Action("driver", from_=machine.driver),), msgspec.structs.replace(request, machine=free)
-    if request.pythons and not request.is_python_free:
-        yield (
-            (Action("python", from_=request.pythons[0]),),
-            msgspec.structs.replace(request, pythons=(), is_python_free=True),
-        )
-    for index, wish in enumerate(request.want):
-        if wish.specifier or wish.label:
-            freed = (
-                *request.want[:index],
-                Requirement(wish.name, extras=wish.extras),
-                *request.want[index + 1 :],
-            )
-            yield (
-                (Action("upgrade", package=wish.name, from_=wish.specifier or wish.label),),
-                msgspec.structs.replace(request, want=freed),
-            )
-    for index, wish in enumerate(request.want):
-        if len(request.want) > 1:
-            rest = (*request.want[:index], *request.want[index + 1 :])
-            yield (Action("remove", package=wish.name),), msgspec.structs.replace(request, want=rest)
-    if machine.glibc is not None:
-        free = msgspec.structs.replace(machine, glibc=None)
-        yield (
-            (Action("os_or_glibc", from_=f"glibc {machine.glibc}", to="glibc>=2.28"),),
-            msgspec.structs.replace(request, machine=free),
-        )
-    if machine.os in ("windows", "macos"):
-        linux = msgspec.structs.replace(machine, os="linux", os_name=None, os_version=None, arch="x86_64")
-        yield (
-            (Action("os_or_glibc", from_=machine.os, to="Linux"),),
-            msgspec.structs.replace(request, machine=linux),
-        )
-    if request.has_gpu is not False and machine.os != "macos":
-        free = msgspec.structs.replace(machine, gpus=(), driver=None, driver_cuda=None)
-        yield (Action("hardware", to="CPU"),), msgspec.structs.replace(request, machine=free, has_gpu=False)
+def _near(
+    request: StackRequest, first: Mapping[str, Candidate] | None, usual: Mapping[str, Candidate] | None
+) -> Mapping[str, Candidate] | None:
+    if first is None:
+        return usual
+    python = (first[PYTHON].version,)
+    major = int(first[CUDA].version) if CUDA in first else None
+    for changes in ({"pythons": python, "cuda_major": major}, {"pythons": python}):
+        found = search(msgspec.structs.replace(request, is_python_free=False, **changes))
+        if found is not None and (major is None or CUDA in (usual or {})):
+            return found
+    return usual
 
 
-def _stated(action: Action, picks: tuple[Pick, ...], request: StackRequest) -> Action:
-    """A change with the value that its set needs."""
-    if action.action == "driver":
-        torch = next(
-            (
-                item
-                for item in picks
-                if item.label and item.label.startswith("cu") and item.label[2:4].isdigit()
-            ),
-            None,
-        )
-        whole = torch.label[2:4] if torch is not None and torch.label else "12"
-        floor = limits.driver_floor(f"{whole}.0", limits.is_windows_driver(request.machine))
-        return msgspec.structs.replace(action, to=f">={floor}")
-    if action.package is not None and action.action == "upgrade":
-        pick = next((item for item in picks if item.package == action.package), None)
-        return msgspec.structs.replace(
-            action,
-            action="install_build",
-            to=f"=={pick.version}" if pick else None,
-            build=pick.label if pick else None,
-        )
-    return action
-
-
-def with_python(action: Action, python: str) -> Action:
-    """A change of Python with the one that was found."""
-    return msgspec.structs.replace(action, to=f"=={python}.*") if action.action == "python" else action
+def _need_text(owner: Candidate, need: Need) -> Message:
+    label = f" ({owner.label})" if owner.label else ""
+    name = f"{owner.package} {owner.version}{label}"
+    if need.of == owner.package:
+        return message("stack.because_is", package=name)
+    if need.of == ONNXRUNTIME:
+        return message("stack.because_flavour", package=name)
+    of = "CUDA" if need.of in (CUDA, RUNTIME) else need.of
+    wanted = [need.bounds, " / ".join(need.versions), *(item for item in need.labels if item != USUAL)]
+    return message("stack.because_needs", package=name, of=of, what=" ".join(filter(None, wanted)))
