@@ -6,6 +6,7 @@ import json
 
 from raceline.stack.request import Solution
 from raceline.stack.writers.dockerfile import write as write_dockerfile
+from raceline.stack.writers.pins import is_rocm
 
 
 def write(solution: Solution, language: str) -> dict[str, str]:
@@ -19,7 +20,7 @@ def write(solution: Solution, language: str) -> dict[str, str]:
     if solution.cuda:
         data["hostRequirements"] = {"gpu": "optional"}
         data["runArgs"] = ["--gpus", "all"]
-    elif any((pick.label or "").startswith("rocm") for pick in solution.picks):
+    elif is_rocm(solution):
         data["runArgs"] = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
     files = write_dockerfile(solution, language)
     return {

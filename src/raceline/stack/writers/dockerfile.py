@@ -6,12 +6,12 @@ from __future__ import annotations
 from raceline.present.errors import InputError, message
 from raceline.present.text import render
 from raceline.stack.request import Solution
-from raceline.stack.writers.pins import needs
+from raceline.stack.writers.pins import after_torch, index_of_torch, is_rocm, needs
+from raceline.stack.writers.requirements import first_steps, variables
 from raceline.stack.writers.requirements import write as write_requirements
 
 # packages that compile with nvcc when they are installed or first used
 COMPILE = frozenset({"deepspeed", "apex", "transformer-engine", "mamba-ssm", "causal-conv1d"})
-_ROCM = "rocm"
 _TOOLS = (
     "RUN apt-get purge -y 'cuda-compat-*' || true \\",
     " && rm -rf /usr/local/cuda*/compat /etc/ld.so.conf.d/*compat* \\",
@@ -54,7 +54,6 @@ def _patch(cuda: str) -> str:
 def _lines(solution: Solution, language: str) -> list[str]:
     image = base_image(solution)
     is_cuda_image = image.startswith("nvidia/")
-    has_gpu = bool(solution.cuda) or any((pick.label or "").startswith(_ROCM) for pick in solution.picks)
     lines = [f"# {line}" for line in needs(solution, language)]
     lines.append(
         "# " + render(message("stack.file_base_cuda" if is_cuda_image else "stack.file_base_plain"), language)
@@ -70,24 +69,50 @@ def _lines(solution: Solution, language: str) -> list[str]:
             "# " + render(message("stack.file_runtime", floor=solution.driver_floor or "?"), language),
         ]
         lines += ["ENV NVIDIA_VISIBLE_DEVICES=all \\", "    NVIDIA_DRIVER_CAPABILITIES=compute,utility"]
-    elif has_gpu:
+        lines += _required(solution, is_cuda_image, language)
+    elif is_rocm(solution):
         lines += ["", "# " + render(message("stack.file_rocm_run"), language)]
     lines += ["", "COPY --chown=app . .", 'CMD ["python", "-c", "print(\'ready\')"]']
     return lines
+
+
+def _required(solution: Solution, is_cuda_image: bool, language: str) -> list[str]:
+    """The driver that the container runtime asks for before it starts: the floor of the set's CUDA major.
+
+    CUDA images ask for their own minor, which refuses drivers that minor-version compatibility takes.
+    """
+    if not solution.driver_floor:
+        return []
+    text = "stack.file_require_image" if is_cuda_image else "stack.file_require"
+    return [
+        "# " + render(message(text), language),
+        f'ENV NVIDIA_REQUIRE_CUDA="driver>={solution.driver_floor.split(".")[0]}"',
+    ]
 
 
 def _install(solution: Solution, is_cuda_image: bool) -> list[str]:
     """Commands that make the environment; the CUDA images' own Python is too old, so uv brings one."""
     venv = "/home/app/venv"
     if is_cuda_image:
-        steps = [
-            f"RUN uv venv --python {solution.python} {venv} \\",
-            f" && uv pip install --no-cache --python {venv}/bin/python \\",
-            "    --index-strategy unsafe-best-match -r requirements.txt",
-        ]
+        make = f"uv venv --python {solution.python} {venv}"
+        install = f"uv pip install --no-cache --python {venv}/bin/python --index-strategy unsafe-best-match"
     else:
-        steps = [
-            f"RUN python -m venv {venv} \\",
-            f" && {venv}/bin/pip install --no-cache-dir -r requirements.txt",
-        ]
-    return ["USER app", *steps, f'ENV PATH="{venv}/bin:$PATH"']
+        make = f"python -m venv {venv}"
+        install = f"{venv}/bin/pip install --no-cache-dir"
+    steps = [make, *_first(solution, install)]
+    late = after_torch(solution)
+    words = [] if is_cuda_image else [*variables(solution)]
+    words += [install, *(["--no-build-isolation"] if late else []), "-r requirements.txt"]
+    steps.append(" ".join(words))
+    if any(pick.package == "flash-attn" for pick in late):
+        # a wheel that was not found would be made without kernels; this stops the build then
+        steps.append(f"{venv}/bin/python -c 'import torch, flash_attn'")
+    return ["USER app", "RUN " + " \\\n && ".join(steps), f'ENV PATH="{venv}/bin:$PATH"']
+
+
+def _first(solution: Solution, install: str) -> list[str]:
+    """Installs torch and the tools of a build, where a set-up imports them."""
+    wanted = first_steps(solution)
+    index = index_of_torch(solution)
+    extra = f" --extra-index-url {index}" if index else ""
+    return [f"{install}{extra} {' '.join(wanted)}"] if wanted else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from raceline.stack.request import Solution
-from raceline.stack.writers.conda import NAMES
+from raceline.stack.writers.conda import NAMES, build_of, refuse_rocm, remarks, whole
 from raceline.stack.writers.pins import index_of_torch, needs, why
 
 _PLATFORMS = {
@@ -13,10 +13,14 @@ _PLATFORMS = {
 
 
 def write(solution: Solution, language: str) -> dict[str, str]:
-    """A workspace for pixi; packages that conda-forge does not build stand under `pypi-dependencies`."""
+    """A workspace for pixi; packages that conda-forge does not build stand under `pypi-dependencies`.
+
+    Raises InputError for AMD's GPUs.
+    """
+    refuse_rocm(solution)
     machine = solution.request.machine
     platform = _PLATFORMS.get((machine.os or "linux", machine.arch or "x86_64"), "linux-64")
-    lines = [f"# {line}" for line in needs(solution, language)]
+    lines = [f"# {line}" for line in (*needs(solution, language), *remarks(solution, language))]
     lines += [
         "[workspace]",
         'name = "my-project"',
@@ -24,16 +28,18 @@ def write(solution: Solution, language: str) -> dict[str, str]:
         f'platforms = ["{platform}"]',
     ]
     if solution.cuda:
-        lines += ["", "[system-requirements]", f'cuda = "{solution.cuda.split(".")[0]}"']
+        lines += ["", "[system-requirements]", f'cuda = "{whole(solution.cuda)}"']
     lines += ["", "[dependencies]", f'python = "{solution.python or "3.12"}.*"']
     if solution.cuda:
-        lines.append(f'cuda-version = "{solution.cuda if "." in solution.cuda else solution.cuda + ".*"}"')
+        lines.append(f'cuda-version = "{whole(solution.cuda)}.*"')
     for pick in solution.picks:
         if pick.package in NAMES:
             lines += [
                 f"# {why(pick, language)}",
-                _conda(NAMES[pick.package], pick.version, _build(pick.package, pick.label, solution)),
+                _conda(NAMES[pick.package], pick.version, build_of(pick, solution)),
             ]
+            if pick.package == "jax" and solution.cuda:
+                lines.append(_conda("jaxlib", "", "cuda*"))
     pip = [pick for pick in solution.picks if pick.package not in NAMES]
     if pip:
         lines += ["", "[pypi-dependencies]"]
@@ -48,12 +54,6 @@ def write(solution: Solution, language: str) -> dict[str, str]:
     if pip and (index := index_of_torch(solution)) is not None:
         lines += ["", "[pypi-options]", f'extra-index-urls = ["{index}"]']
     return {"pixi.toml": "\n".join(lines) + "\n"}
-
-
-def _build(package: str, label: str | None, solution: Solution) -> str | None:
-    if package != "torch":
-        return None
-    return "cuda*" if solution.cuda else "cpu*" if label == "cpu" else None
 
 
 def _conda(name: str, version: str, build: str | None) -> str:
