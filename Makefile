@@ -43,6 +43,7 @@ accuracy: $(STAMP)-core
 # the pages on the software stack: causes, score on reported conflicts, tables
 stack: $(STAMP)-test
 	$(VENV)/bin/python tools/stack_page.py
+	$(VENV)/bin/python tools/stack_facts_page.py
 
 # install solved sets and import them together; SHORT=--short proves the first alone and writes nothing
 prove-stack: $(STAMP)-core

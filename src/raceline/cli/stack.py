@@ -94,22 +94,27 @@ def solve(
 @command.command("refresh")
 @click.argument("packages", nargs=-1)
 @click.option("--look", is_flag=True, help="Only say what is new; ends with 1 where something is.")
-@click.option("--index", default="https://pypi.org/simple", help="The package index.")
+@click.option("--all", "rereads", is_flag=True, help="Read rows that stand again, too.")
+@click.option("--index", help="The package index; left out, the one that pip is set up with.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def refresh(packages: tuple[str, ...], look: bool, index: str, as_json: bool) -> None:
+def refresh(packages: tuple[str, ...], look: bool, rereads: bool, index: str | None, as_json: bool) -> None:
     """Development: add rows of new releases to the fact tables, as far as the index's metadata tells them."""
     import datetime
+    import os
     from importlib import resources
 
+    from raceline.stack.pip_config import index_of_pip
+    from raceline.stack.pypi import DEFAULT
     from raceline.stack.refresh import refresh as refreshed
 
     folder = Path(str(resources.files("raceline.stack").joinpath("data")))
+    base = index or index_of_pip(os.environ, Path.home()) or DEFAULT
     report = refreshed(
-        folder, packages, datetime.date.today().isoformat(), base=index, only_look=look,
+        folder, packages, datetime.date.today().isoformat(), base=base, only_look=look, rereads=rereads,
         progress=lambda name: progress(message("stack.refreshing", package=name)),
     )  # fmt: skip
     show(report, as_json=as_json, view=report.view)
-    if look and any(report.new.values()):
+    if look and any((*report.new.values(), *report.changed.values())):
         sys.exit(1)
 
 

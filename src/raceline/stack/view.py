@@ -131,6 +131,7 @@ def solution_view(solution: Solution) -> View:
     if solution.conflict is not None:
         items.append(Heading(message("stack.no_set")))
         items.append(Text(solution.conflict, tone="bad"))
+        items.append(Group(tuple(_because(solution))))
         if solution.nearest:
             items.append(Text(message("stack.nearest")))
         items.append(Group(tuple(line for item in solution.nearest for line in _alternative(item))))
@@ -142,6 +143,11 @@ def solution_view(solution: Solution) -> View:
     if solution.notes:
         items.append(Group(tuple(Text(item, tone="note") for item in solution.notes)))
     return Group(tuple(items))
+
+
+def _because(solution: Solution) -> Iterable[Text]:
+    yield from (Text((message("stack.because"), item), indent=3) for item in solution.because)
+    yield from (Text(_source(fact), tone="note", indent=3) for fact in solution.conflict_facts[:2])
 
 
 def _set_headline(solution: Solution) -> Content:
