@@ -192,19 +192,15 @@ def _flavour(name: str) -> Callable[[Target], Iterator[Candidate]]:
 
 
 def deepspeed(target: Target) -> Iterator[Candidate]:
-    """DeepSpeed, which compiles its operators for the torch that is there."""
+    """DeepSpeed, a source archive that compiles its operators for the torch that is there (>= 2.0 by its rule)."""
     rule = facts.rule_fact("deepspeed-nvcc-major")
     for version, row in facts.releases("deepspeed").items():
-        needs = base("deepspeed", row, target)
-        if needs is None or version.is_prerelease or not row["torch"]:
-            continue
-        yield Candidate(
-            "deepspeed",
-            str(version),
-            needs=(*needs, Need("torch", row["torch"]), Need("torch", ">=2.0")),
-            facts=(facts.fact("deepspeed", row), rule),
-            reason=message("stack.why_deepspeed"),
-        )
+        if not version.is_prerelease:
+            needs = (Need("torch", row["torch"]), Need("torch", ">=2.0"))
+            stands = (facts.fact("deepspeed", row), rule)
+            yield Candidate(
+                "deepspeed", str(version), needs=needs, facts=stands, reason=message("stack.why_deepspeed")
+            )
 
 
 def tensorrt(target: Target) -> Iterator[Candidate]:
