@@ -46,14 +46,14 @@ def admits(bounds: str | None, version: str | None) -> bool | None:
 
 
 def minor(version: str | None) -> str | None:
-    """``2.1`` of ``2.1.2``."""
-    found = parse(version)
+    """``2.1`` of ``2.1.2``; ``12.0`` of ``12.x``."""
+    found = parse(version.replace(".x", ".0") if version else None)
     return None if found is None else f"{found.major}.{found.minor}"
 
 
 def major(version: str | None) -> int | None:
-    """``12`` of ``12.8``."""
-    found = parse(version)
+    """``12`` of ``12.8`` and of ``12.x``."""
+    found = parse(version.removesuffix(".x") if version else None)
     return None if found is None else found.major
 
 
