@@ -6,7 +6,7 @@ import re
 
 from raceline.present.errors import InputError
 from raceline.stack.readers.collected import Collected
-from raceline.stack.readers.documents import read_document, rest_of
+from raceline.stack.readers.documents import flattened, read_document, rest_of
 from raceline.stack.readers.errors import read_errors
 from raceline.stack.readers.lines import LONGEST_LINE, Scanner
 from raceline.stack.told import Told
@@ -26,6 +26,7 @@ def read_text(text: str | bytes) -> Told:
     if len(text) > LARGEST_BYTES:
         raise InputError("stack.text_too_large", limit_mib=LARGEST_BYTES / 2**20)
     clean = _plain(decoded(text) if isinstance(text, bytes) else text)
+    clean = flattened(clean)
     found = Collected()
     is_document = read_document(clean, found)
     read_errors(clean, found)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Iterator
 from typing import Any
 
 from raceline.measure.environment import Gpu
-from raceline.present.documents import load_yaml
+from raceline.present.documents import load_json, load_yaml
 from raceline.present.errors import InputError
 from raceline.stack.readers import system
 from raceline.stack.readers.collected import Collected
@@ -20,6 +21,28 @@ _INSTRUCTION = re.compile(
     r"(?i)\s{0,8}(?:FROM|RUN|ENV|ARG|COPY|ADD|CMD|ENTRYPOINT|WORKDIR|USER|LABEL|EXPOSE|VOLUME|SHELL|HEALTHCHECK|ONBUILD|#)\b"
 )
 _FROM = re.compile(r"(?im)^\s{0,8}FROM\s{1,8}(?:--platform=(\S{1,40})\s{1,4})?(\S{1,200})")
+
+
+def flattened(text: str) -> str:
+    """A JSON document as lines ``key: value``, which are read like any; another text as it is."""
+    if text.lstrip()[:1] != "{" or len(text) > LARGEST:
+        return text
+    try:
+        data = load_json(text.encode())
+    except InputError:
+        return text
+    return "\n".join(_lines_of(data))
+
+
+def _lines_of(data: Any) -> Iterator[str]:
+    for key, value in _mapping(data).items():
+        if isinstance(value, dict):
+            yield from _lines_of(value)
+        elif isinstance(value, list):
+            for item in value:
+                yield from _lines_of(item) if isinstance(item, dict) else (str(item),)
+        elif value is not None:
+            yield f"{key}: {value}"
 
 
 def rest_of(text: str) -> str:
@@ -37,6 +60,8 @@ def rest_of(text: str) -> str:
 def read_document(text: str, found: Collected) -> bool:
     """Read the text as one of the documents; False where it is none of them."""
     if len(text) > LARGEST:
+        return False
+    if text.lstrip()[:1] == "{":
         return False
     if _FROM.search(text) and re.search(
         r"(?im)^\s{0,8}(?:RUN|ENV|COPY|CMD|ENTRYPOINT|WORKDIR|ARG)\s", text + "\nRUN "
@@ -207,7 +232,7 @@ _REGISTRIES = frozenset(
 def _image(image: str, found: Collected) -> None:
     tag = image.rpartition(":")[2]
     if cuda := re.search(r"cuda:?[-_]?(\d{1,2}\.\d)", image):
-        found.set(image_cuda=cuda[1])
+        found.set(image_cuda=cuda[1], toolkit=cuda[1] if "devel" in image else None)
     if match := re.search(r"pytorch/pytorch:(\d[\d.]{2,8})-cuda(\d{1,2}\.\d)", image):
         found.add_worded("torch", _pinned(match[1], match[2]), "dockerfile")
     if match := re.search(r"tensorflow/tensorflow:(\d[\d.]{2,8})(-gpu)?", image):

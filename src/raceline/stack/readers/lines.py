@@ -14,7 +14,7 @@ from raceline.stack.readers import system
 from raceline.stack.readers.collected import Collected
 from raceline.stack.readers.names import is_known, normalised
 from raceline.stack.readers.requirements import is_option, read_option, read_requirement
-from raceline.stack.readers.wording import understood
+from raceline.stack.readers.wording import Wording, understood
 from raceline.stack.versions import label_of
 
 LONGEST_LINE = 2000
@@ -42,6 +42,32 @@ _SMI_LIST = re.compile(
 )
 _LIST_HEAD = re.compile(r"\s{0,4}package\s{1,60}version\b.{0,80}", re.IGNORECASE)
 _CONDA_HEAD = re.compile(r"#\s{1,4}name\s{1,60}version\s{1,60}build", re.IGNORECASE)
+_WORDY = re.compile(
+    r"[\s>*`+\[\]-]{0,8}(?:pip3?\]\s)?([A-Za-z][\w-]{0,40}(?: capability)?)(?:\s{0,2}={1,2}\s{0,2}|\s{1,4})(\S.{0,160})"
+)
+_WORDY_KEYS = frozenset(
+    {
+        "os",
+        "gpu",
+        "driver",
+        "cuda",
+        "python",
+        "cudnn",
+        "gcc",
+        "compute capability",
+        "glibc",
+        "uv",
+        "nccl",
+        "system cudnn",
+    }
+)
+_THERE = frozenset({"prebuilt", "installed", "preinstalled", "wheel", "present", "any build"})
+# words of sentences, which speak of things rather than list them
+_PROSE = re.compile(
+    r"(?i)\b(?:error|cannot|can't|fail(?:s|ed)?|requires?|the|is|was|are|not|no|please|when|after|import)\b"
+)
+_BARE = re.compile(r"([A-Za-z][\w.-]{0,60})(\[[\w, -]{1,80}\])?")
+_BOUND = re.compile(r"[A-Za-z][\w.-]{0,60}\s{0,2}(?:\[[\w, -]{1,80}\])?\s{0,2}(?:[<>~!]=?|==)\s{0,2}\d")
 _MARKDOWN = re.compile(r"\|\s{0,20}([A-Za-z][\w .()/+-]{0,60}?)\s{0,40}\|\s{0,20}([^|]{1,200}?)\s{0,80}\|?")
 _QUERY_HEAD = re.compile(r"(?=.*\bname\b)(?=.*\b(?:driver_version|compute_cap)\b)[\w., \[\]]{8,200}")
 
@@ -71,9 +97,42 @@ class Scanner:
             self._exact,
             self._pair,
             self._bounded,
+            self._segments,
+            self._wordy,
             self._loose,
         )
         return any(reader(text) for reader in readers)
+
+    def _segments(self, text: str) -> bool:
+        """A line that lists facts between commas: each is read as a line of its own."""
+        if text.count(", ") < 2 or len(text) > 600 or _PROSE.search(text):
+            return False
+        parts = [part.strip() for part in text.split(", ")]
+        if any(len(part) > 80 for part in parts):
+            return False
+        readers = (self._exact, self._pair, self._wordy, self._loose)
+        said = [any(reader(part) for reader in readers) for part in parts if part]
+        return any(said)
+
+    def _wordy(self, text: str) -> bool:
+        """A key or a package with words after it: ``driver 570.86``, ``torch build listing sm_50 to sm_90``."""
+        match = _WORDY.match(text)
+        if match is None:
+            return False
+        key, value = match[1].lower().replace("_", " "), match[2].strip().strip("=").strip()
+        reader = _KEYS.get(key) if key in _WORDY_KEYS else None
+        if reader is not None and (key != "gpu" or _is_gpu(value)):
+            reader(self.found, value)
+            self.found.note("facts")
+            return True
+        name = normalised(match[1])
+        wording = understood(name, value)
+        is_there = value.lower().rstrip(".,;") in _THERE
+        if not is_known(name) or (wording == Wording() and not is_there) or _PROSE.search(text):
+            return False
+        self.found.add_worded(name, wording, "facts")
+        self.found.note("facts")
+        return True
 
     def _smi(self, text: str) -> bool:
         head, driver, cuda = _SMI_HEAD.search(text), _SMI_DRIVER.search(text), _SMI_CUDA.search(text)
@@ -191,10 +250,13 @@ class Scanner:
 
     def _bounded(self, text: str) -> bool:
         stripped = text.strip().lstrip("-*> ").strip("`")
-        if not re.match(
-            r"[A-Za-z][\w.-]{0,60}\s{0,2}(?:\[[\w, -]{1,80}\])?\s{0,2}(?:[<>~!]=?|==)\s{0,2}\d", stripped
-        ):
-            return "@ http" in stripped[:80] and read_requirement(stripped, self.found, "requirements")
+        if bare := _BARE.fullmatch(stripped):
+            is_listed = bool(self.found.lines["requirements"] or self.found.lines["pip_freeze"])
+            if bare[2] is None and not is_known(normalised(bare[1])) and not is_listed:
+                return False
+            return read_requirement(stripped, self.found, "requirements")
+        if not _BOUND.match(stripped) and "@ http" not in stripped[:80]:
+            return False
         return read_requirement(stripped, self.found, "requirements")
 
     def _pair(self, text: str) -> bool:
@@ -254,6 +316,12 @@ def conda_label(build: str) -> str | None:
     if found := re.match(r"cuda(\d{2})(\d)?", build):
         return f"cu{found[1]}{found[2] or ''}"
     return "cpu" if re.match(r"cpu|.*_cpu_|py[\d.]+_cpu", build) else None
+
+
+def _is_gpu(text: str) -> bool:
+    """Whether a text names a GPU that the tables know."""
+    gpu = look_up(text)
+    return bool(gpu.capability or gpu.gfx or is_apple(gpu))
 
 
 def _gpus(found: Collected, value: str) -> None:
