@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from pathlib import Path
@@ -72,7 +73,23 @@ def as_issue(case: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "**Error**", "```", str(case["key_token"]), "```"]) + "\n"
 
 
-FORMS = {"yaml": as_yaml, "issue": as_issue}
+def as_json(case: dict[str, Any]) -> str:
+    """The same as a program would hand it over."""
+    return json.dumps({name: case[name] for name in ("setup", "symptom", "key_token")})
+
+
+def as_list(case: dict[str, Any]) -> str:
+    """The same as a few lines in a chat: ``torch 2.8.0+cu128``, the message, what was seen."""
+    lines = []
+    for name, value in case["setup"].items():
+        if name == "packages":
+            lines.extend(f"{package} {version}" for package, version in value.items())
+        else:
+            lines.append(f"{name}: {value}")
+    return "\n".join([*lines, "", str(case["key_token"]), str(case["symptom"])]) + "\n"
+
+
+FORMS = {"yaml": as_yaml, "issue": as_issue, "json": as_json, "list": as_list}
 
 
 def score(case: dict[str, Any], form: str = "yaml") -> Score:

@@ -96,7 +96,9 @@ def _remove(environment: Environment, action: Action) -> Environment:
 
 
 def _driver(environment: Environment, action: Action) -> Environment:
-    floor = _of_bound(action.to or "")
+    bound = action.to or ""
+    # of a branch that may not be reached, the one before
+    floor = str(int(bound[1:]) - 1) if bound[:1] == "<" and bound[1:].isdigit() else _of_bound(bound)
     return msgspec.structs.replace(environment, driver=floor or environment.driver, driver_cuda=None)
 
 

@@ -14,6 +14,7 @@ KINDS = (
     # further kinds, not among the reports
     "onnxruntime_flavours", "vllm_pin", "fabric_manager", "feature_needs_gpu", "end_of_line", "python_end_of_life",
     "shared_files", "wsl_driver", "tensorflow_numpy", "requirement_conflict", "not_installed", "plan_hardware",
+    "driver_too_new", "rocm_version",
 )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ Rule = Callable[[Told], Iterator[Finding]]
 
 MODULES: tuple[str, ...] = (
     "driver", "architecture", "platform", "wheels", "toolchain", "libraries", "pairs", "lockstep", "abi", "inference",
+    "declared",
 )  # fmt: skip
 
 

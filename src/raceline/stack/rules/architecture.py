@@ -185,7 +185,7 @@ def _rule_of(capability: str) -> tuple[Fact, ...]:
         if major in (5, 6) or capability in ("7.0", "7.2")
         else None
     )
-    id = "blackwell-first-stack" if major >= 10 else id
+    id = "blackwell-first-stack" if major >= 10 else "ampere-first-stack" if major == 8 else id
     return (facts.rule_fact(id),) if id else ()
 
 

@@ -13,7 +13,7 @@ from raceline.stack.result import Action, Basis, Finding, Fix
 from raceline.stack.rules import Rule
 from raceline.stack.standing import CudaUser, cuda_users, torch_of
 from raceline.stack.told import Told
-from raceline.stack.versions import driver_from_code, major, minor
+from raceline.stack.versions import at_least, driver_from_code, major, minor
 
 
 def driver_too_old(told: Told) -> Iterator[Finding]:
@@ -179,6 +179,39 @@ def _older_onnxruntime(told: Told) -> Fix:
         if row["pypi_cuda"] and limits.driver_starts(told.environment, row["pypi_cuda"]).holds is not False:
             return (Action("downgrade", package="onnxruntime-gpu", to=f"=={version}"),)
     return ()
+
+
+def driver_and_gpu(told: Told) -> Iterator[Finding]:
+    """A driver must know the GPU: new ones need a branch, old ones have a last one."""
+    driver = told.environment.driver
+    has_packages = bool(told.environment.distributions or told.requirements)
+    if has_packages and next(cuda_users(told), None) is None:
+        return
+    for gpu in told.environment.gpus:
+        if gpu.capability is None or driver is None:
+            continue
+        name = gpu.name or gpu.capability
+        knows = limits.driver_knows(told.environment, gpu.capability)
+        if knows.holds is False and not told.environment.is_wsl and told.environment.os != "windows":
+            text = message("stack.driver_knows_not", gpu=name, floor=knows.needed or "?", has=driver)
+            fix = (raise_driver(told, knows.needed or ""),)
+            yield Finding(
+                "driver_too_old",
+                "will_fail",
+                text,
+                "blackwell-first-stack",
+                blocks=9,
+                fixes=(fix,),
+                facts=knows.facts,
+            )
+        last = limits.last_driver_branch(gpu.capability)
+        if last is not None and at_least(driver.split(".")[0], str(int(last["branch"]) + 1)):
+            text = message("stack.driver_left_gpu", gpu=name, last=last["branch"], has=driver)
+            fix = (Action("driver", from_=driver, to=f"<{int(last['branch']) + 1}"),)
+            yield Finding(
+                "driver_too_new", "will_fail", text, "volta-and-older-last-stack", blocks=9, fixes=(fix,),
+                facts=(facts.fact("driver_branch", last),),
+            )  # fmt: skip
 
 
 def ptx_newer_than_driver(told: Told) -> Iterator[Finding]:
@@ -360,6 +393,7 @@ def wsl_driver(told: Told) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
+    driver_and_gpu,
     driver_too_old,
     ptx_newer_than_driver,
     forward_compatibility,
