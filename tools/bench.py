@@ -116,6 +116,16 @@ def figures() -> list[Figure]:
             1.0,
             True,
         ),
+        Figure("`raceline stack check`, cold", best(lambda: cpu_s("stack", "check")), "s CPU", 0.5, True),
+        Figure(
+            "`raceline stack solve --want torch,vllm,flash-attn,tensorrt`, cold",
+            best(
+                lambda: cpu_s("stack", "solve", "--want", "torch,vllm,flash-attn,tensorrt", "--gpu", "H100")
+            ),
+            "s CPU",
+            1.0,
+            True,
+        ),
         Figure("`raceline estimate FILE.jsonl --json`", scenarios_per_s(), "scenarios/s", 2000, False),
         Figure(
             f"search of {count:,} configurations, building included", rate, "configurations/s", 1e6, False

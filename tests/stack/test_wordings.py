@@ -10,6 +10,18 @@ from raceline.stack.readers import read_text
 
 # what a person pastes, and the cause
 REPORTS = (
+    ("requirement_conflict", "bitsandbytes==0.50.2\ntorch==2.2.0\nnumpy==1.26.4\n"),
+    ("requirement_conflict", "jax==0.9.0\njaxlib==0.9.0\nnumpy==1.26.4\n"),
+    ("requirement_conflict", "jax==0.9.0\nlibtpu==0.0.20\n"),
+    ("cudnn_conflict", "torch==2.3.0\nonnxruntime-gpu==1.20.0\nnvidia-cudnn-cu12==8.9.2.26\nnumpy==1.26.4\n"),
+    ("torch_pair_mismatch", "torch==2.6.0+cu126\ntorchvision==0.21.0+cu124\n"),
+    ("rocm_version", "GPU: MI300X\nROCm: 6.1\ntorch==2.11.0+rocm7.2\n"),
+    (
+        "platform_dropped",
+        "OS: macOS 14.5 arm64\ntensorflow==2.17.0\nnumpy==1.26.4\nlist_physical_devices('GPU') returns []\n",
+    ),
+    ("driver_too_old", "driver: 550.54.14\nGPU: RTX 5090\ntorch==2.8.0\nOS: Ubuntu 24.04\n"),
+    ("driver_too_new", "driver: 595.58.03\nGPU: Tesla V100\ntorch==2.10.0+cu126\n"),
     (
         "driver_too_old",
         "torch: 2.1.0+cu121\ndriver: 470.199.02\nUserWarning: CUDA initialization: The NVIDIA driver on your system is too old (found version 11040). Please update",

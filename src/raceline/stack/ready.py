@@ -54,7 +54,27 @@ def _notes(told: Told, today: datetime.date) -> tuple[Message, ...]:
         if item.kind != "machine"
     )
     unread = (message("stack.unread", lines=told.unread_lines),) if told.unread_lines else ()
-    return (*read, *unread, *old_tables(today))
+    return (*read, *unread, *_untold(told), *old_tables(today))
+
+
+def _untold(told: Told) -> tuple[Message, ...]:
+    """What a text leaves open that verdicts on its packages would rest on."""
+    machine = told.environment
+    if not (machine.distributions or told.requirements) or any(
+        item.kind == "machine" for item in told.sources
+    ):
+        return ()
+    missing = [
+        message(f"stack.untold_{name}")
+        for name, is_told in (
+            ("driver", machine.driver or machine.driver_cuda or machine.os == "macos"),
+            ("gpu", machine.gpus or machine.tpu or machine.neuron),
+            ("python", machine.python),
+            ("system", machine.os),
+        )
+        if not is_told
+    ]
+    return (message("stack.untold", items=tuple(missing)),) if missing else ()
 
 
 def unready(told: Told, request: StackRequest, solution: Solution) -> Iterator[Finding]:
