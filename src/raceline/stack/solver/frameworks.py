@@ -6,7 +6,6 @@ import functools
 import re
 from collections.abc import Callable, Iterator
 
-from packaging.markers import InvalidMarker, Marker
 from packaging.version import Version
 
 from raceline.measure.environment import Environment
@@ -175,6 +174,10 @@ def _by_python(row: Row, target: Target) -> Iterator[tuple[Need, ...]]:
 
 def _numpy_for(text: str, python: str) -> str:
     """The bounds for a Python of ``<2,>=1.23 if python_version <= "3.11" | <2,>=1.26 if …``."""
+    if " if " not in text:
+        return text
+    from packaging.markers import InvalidMarker, Marker
+
     for part in text.split("|"):
         bounds, _, marker = part.strip().partition(" if ")
         try:
