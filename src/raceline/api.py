@@ -278,19 +278,9 @@ def stack_request(plan: Plan | Mapping[str, Any], known: Catalogue | None = None
     Raises InputError where the plan has no pick or its hardware is not known.
     """
     from raceline.catalog import load, resolve
-    from raceline.present.errors import InputError
-    from raceline.present.text import builtin
     from raceline.stack.planned import planned
 
-    data = plan if isinstance(plan, Mapping) else builtin(plan)
-    try:
-        pick = data["picks"][0]
-        name, count = str(pick["accelerator"]), int(pick["count"])
-        runtime = str(pick["scenario"]["setup"]["runtime"])
-    except (KeyError, IndexError, TypeError, ValueError):
-        raise InputError(
-            "stack.not_a_plan", field="for", given=str(data.get("schema", "JSON"))[:80]
-        ) from None
+    name, count, runtime = _first_pick(plan)
     own = known.accelerators.get(name) if known is not None else None
     device = own if own is not None else resolve.device(name)
     found = load.runtimes().get(runtime)
@@ -303,6 +293,21 @@ def stack_request(plan: Plan | Mapping[str, Any], known: Catalogue | None = None
         None if capability is None else f"{capability:.1f}",
         count,
     )
+
+
+def _first_pick(plan: Plan | Mapping[str, Any]) -> tuple[str, int, str]:
+    """Accelerator, count and runtime of a plan's first pick."""
+    from raceline.present.errors import InputError
+
+    if not isinstance(plan, Mapping):
+        pick = plan.picks[0]
+        return pick.accelerator, pick.count, pick.scenario.setup.runtime or ""
+    try:
+        told = plan["picks"][0]
+        return str(told["accelerator"]), int(told["count"]), str(told["scenario"]["setup"]["runtime"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        given = str(plan.get("schema", "JSON"))[:80]
+        raise InputError("stack.not_a_plan", field="for", given=given) from None
 
 
 def with_stack(plan: Plan, known: Catalogue | None = None) -> Plan:

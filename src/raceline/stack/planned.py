@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from raceline.measure.environment import Environment, Gpu
-from raceline.stack.gpus import look_up
 from raceline.stack.request import StackRequest
 from raceline.stack.told import Requirement
 
@@ -22,8 +21,14 @@ def planned(
     )
     gpus: tuple[Gpu, ...] = ()
     if has_gpu:
-        known = look_up(name) if capability is None else Gpu()
+        known = _known(name) if capability is None else Gpu()
         gpus = (Gpu(name=name, capability=capability or known.capability, gfx=known.gfx, count=count),)
     return StackRequest(
         want=wanted, machine=Environment(os="linux", arch="x86_64", gpus=gpus), has_gpu=has_gpu
     )
+
+
+def _known(name: str) -> Gpu:
+    from raceline.stack.gpus import look_up
+
+    return look_up(name)
