@@ -163,7 +163,9 @@ def mac_gpus(told: Told) -> Iterator[Finding]:
     if told.environment.os != "macos":
         return
     if told.symptom("tf_no_gpu") is not None and told.mentions("tensorflow"):
-        step = Action("install_build", package="tensorflow-metal", command="pip install tensorflow-metal")
+        step = Action(
+            "install_build", package="tensorflow-metal", command=install_command(["tensorflow-metal"])
+        )
         text = message("stack.tensorflow_mac_gpu")
         yield Finding(
             "platform_dropped",
