@@ -19,7 +19,7 @@ LONG_FUNCTIONS: dict[str, str] = {}
 _WAYS = {"rebuild the engine", "one environment per framework", "one resolver run over all requirements"}
 DATA_STRINGS: dict[str, set[str]] = {
     # keys of reports as their programs print them
-    "stack/readers/lines.py": {
+    "stack/readers/keys.py": {
         "cuda used to build pytorch", "rocm used to build pytorch", "is cuda available", "hip runtime version",
         "gpu models and configuration", "nvidia driver version", "os platform and distribution", "cuda toolkit version",
         "cuda driver version", "cuda runtime version",
