@@ -23,6 +23,7 @@ TABLES = (
     "onnxruntime_tensorrt", "numpy2_builds", "flash_attn",
     "torchvision", "torchaudio", "deepspeed", "jaxlib", "jax_plugins", "tensorflow_cpu", "onnxruntime_cpu", "protobuf",
     "ml_dtypes", "tensorboard", "opencv_python", "pandas", "scipy", "scikit_learn",
+    "bitsandbytes_cuda", "extension_wheels", "numpy_api", "protobuf_names",
 )  # fmt: skip
 # the tables that hold releases of a distribution, by its name
 PACKAGE_TABLES: Mapping[str, str] = {
@@ -41,7 +42,8 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "cuda_arch": ("compute_capability",), "cudnn": ("cudnn", "cuda_package"), "rocm": ("rocm", "kind"),
     "python_eol": ("python",), "tensorrt": ("version", "package"), "gpus": ("name",),
     "distributions": ("name", "version"), "onnxruntime_tensorrt": ("onnxruntime",), "numpy2_builds": ("package",),
-    "jax_plugins": ("package", "version"),
+    "jax_plugins": ("package", "version"), "bitsandbytes_cuda": ("version", "platform"),
+    "extension_wheels": ("package",), "numpy_api": ("api",), "protobuf_names": ("name",),
 }  # fmt: skip
 
 Row = Mapping[str, str]
