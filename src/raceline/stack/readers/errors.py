@@ -7,9 +7,12 @@ import re
 from importlib import resources
 
 import msgspec
+from packaging.utils import canonicalize_name
 
+from raceline.measure.environment import Distribution
 from raceline.stack.readers.collected import Collected
 from raceline.stack.readers.private import redacted
+from raceline.stack.versions import parse
 
 MOST_HITS = 20
 _LIBRARY = re.compile(r"\.so|\.pyd|\.dll|^_|^lib|_cuda|nvinfer|^cu[db]", re.IGNORECASE)
@@ -50,12 +53,22 @@ def read_errors(text: str, found: Collected) -> None:
             line = text[begin : min(_line_end(text, _line_end(text, end) + 1), start + 900)]
             for match in _compiled(item.pattern).finditer(line):
                 params = _params(match.groupdict())
+                if item.id == "requirement_broken":
+                    _keep_installed(params, found)
                 found.add_symptom(
                     item.id, params, redacted(match.string[max(0, match.start() - 40) : match.end() + 80])
                 )
                 found.note("error_log")
             hits += 1
             start = low.find(item.token, max(end, start + 1))
+
+
+def _keep_installed(params: dict[str, str], found: Collected) -> None:
+    """An installer that tells a broken requirement tells two installed packages with their versions."""
+    for name, version in ((params["package"], params["version"]), (params["other"], params["has"])):
+        public, _, label = version.partition("+")
+        if parse(public) is not None:
+            found.add_installed(Distribution(canonicalize_name(name), public, label or None, "pip"))
 
 
 def _line_end(text: str, start: int) -> int:
