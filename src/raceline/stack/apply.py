@@ -146,8 +146,10 @@ def _variable(environment: Environment, action: Action) -> Environment:
         return msgspec.structs.replace(
             environment, toolkit=max(environment.other_toolkits, key=lambda x: parse(x) or 0)
         )
-    if action.name == "TRITON_PTXAS_PATH":
-        kept = tuple(item for item in environment.distributions if item.name != "triton")
+    if (
+        settled := {"TRITON_PTXAS_PATH": "triton", "BNB_CUDA_VERSION": "bitsandbytes"}.get(action.name or "")
+    ) is not None:
+        kept = tuple(item for item in environment.distributions if item.name != settled)
         return msgspec.structs.replace(environment, distributions=kept)
     return environment
 

@@ -12,8 +12,8 @@ from raceline.stack.told import Told
 Rule = Callable[[Told], Iterator[Finding]]
 
 MODULES: tuple[str, ...] = (
-    "driver", "architecture", "platform", "wheels", "toolchain", "libraries", "pairs", "lockstep", "abi", "inference",
-    "declared",
+    "driver", "architecture", "platform", "wheels", "toolchain", "libraries", "pairs", "lockstep", "abi", "extensions",
+    "generated", "inference", "quantised", "tensorflow", "declared", "requirements",
 )  # fmt: skip
 
 

@@ -213,6 +213,11 @@ def cudnn_conflict(told: Told) -> Iterator[Finding]:
 
 
 def _dotted(text: str) -> str:
+    """``8, 5, 0`` as 8.5.0; a number as cudnn_version.h counts: 8907 is 8.9.7, from cuDNN 9 on 90101 is 9.1.1."""
+    if text.isdigit() and 4 <= len(text) <= 6:
+        number = int(text)
+        whole, rest = divmod(number, 10000) if number >= 10000 else divmod(number, 1000)
+        return f"{whole}.{rest // 100}.{rest % 100}"
     return ".".join(part.strip() for part in text.replace(",", ".").split(".") if part.strip())
 
 
@@ -342,58 +347,6 @@ def shared_files(told: Told) -> Iterator[Finding]:
         )
 
 
-def tensorflow_libraries(told: Told) -> Iterator[Finding]:
-    """TensorFlow does not find the libraries that its extra brought."""
-    said = told.symptom("tf_cannot_dlopen")
-    no_gpu = told.symptom("tf_no_gpu")
-    missing = told.symptom("missing_library")
-    is_linux_blind = (
-        no_gpu is not None
-        and told.environment.os != "windows"
-        and told.environment.os != "macos"
-        and told.mentions("tensorflow")
-    )
-    if (
-        said is None
-        and not is_linux_blind
-        and not (missing is not None and told.mentions("tensorflow") and not told.mentions("onnxruntime-gpu"))
-    ):
-        return
-    if told.environment.os in ("windows", "macos"):
-        return
-    version = version_of("tensorflow", told) if told.mentions("tensorflow") else None
-    folders = 'glob.glob(os.path.join(list(nvidia.__path__)[0], "*", "lib"))'
-    command = f"export LD_LIBRARY_PATH=$(python -c 'import nvidia, glob, os; print(\":\".join({folders}))')"
-    fixes: list[Fix] = [
-        (Action("env_var", name="LD_LIBRARY_PATH", command=command),),
-        (Action("other", name="link the nvidia/*/lib files next to the package"),),
-    ]
-    if version is not None and not told.environment.distribution("nvidia-cudnn-cu12"):
-        fixes.append(
-            (
-                Action(
-                    "install_build",
-                    package="tensorflow",
-                    to=f"=={version}",
-                    build="and-cuda",
-                    command=f'pip install "tensorflow[and-cuda]=={version}"',
-                ),
-            )
-        )
-    text = message("stack.tensorflow_finds_no_libraries", version=version or "")
-    yield Finding(
-        "tensorflow_cuda_libs",
-        "will_fail",
-        text,
-        "system-library-shadow",
-        "message",
-        24,
-        ("tensorflow",),
-        tuple(fixes),
-        facts.package_fact("tensorflow", version) or (facts.rule_fact("system-library-shadow"),),
-    )
-
-
 def conda_mkl(told: Told) -> Iterator[Finding]:
     """mkl 2024.1 dropped a symbol that conda's torch builds need."""
     said = next((item for item in told.symptoms if "iJIT" in item.params.get("symbol", "")), None)
@@ -426,5 +379,5 @@ def conda_mkl(told: Told) -> Iterator[Finding]:
 
 
 RULES: tuple[Rule, ...] = (
-    both_majors, nccl_conflict, cudnn_conflict, library_shadow, shared_files, tensorflow_libraries, conda_mkl,
+    both_majors, nccl_conflict, cudnn_conflict, library_shadow, shared_files, conda_mkl,
 )  # fmt: skip

@@ -96,7 +96,8 @@ def jax_lockstep(told: Told) -> Iterator[Finding]:
         for name, found in parts.items()
         if found.version and (lib or base) and parse(found.version) != parse(lib or base)
     ]
-    lib_off = base is not None and lib is not None and _jaxlib_is_off(base, lib)
+    needed = said.params.get("needed") if said is not None else None
+    lib_off = base is not None and lib is not None and _jaxlib_is_off(base, lib, needed)
     if not off and not lib_off and said is None and crash is None:
         if base is not None:
             text = message("stack.jax_in_step", version=base)
@@ -118,20 +119,50 @@ def jax_lockstep(told: Told) -> Iterator[Finding]:
         "both" if (said or crash) and (off or lib_off) else "message" if said or crash else "facts",
         28,
         ("jax", "jaxlib", *parts),
-        _jax_fixes(base, lib, parts, lib_off),
+        _jax_fixes(base, lib, parts, lib_off, needed),
         (facts.rule_fact("jax-plugin-lockstep"), *facts.package_fact("jax", base)),
     )
 
 
-def _jaxlib_is_off(jax: str, jaxlib: str) -> bool:
+def _jaxlib_is_off(jax: str, jaxlib: str, needed: str | None) -> bool:
+    """By the range that jax declares, by the floor that a message names, else where it is newer than jax."""
     row = facts.release("jax", jax)
+    if needed is not None and at_least(jaxlib, needed) is False:
+        return True
     if row is not None and row["jaxlib_range"]:
         return admits(row["jaxlib_range"], jaxlib) is False
     return at_least(jax, jaxlib) is False
 
 
+def _jaxlib_for(jax: str, present: str | None, needed: str | None) -> Action:
+    """The step to a jaxlib that jax takes: not every release of jax has one of its own, none takes a newer one."""
+    row = facts.release("jax", jax)
+    bounds = row["jaxlib_range"] if row is not None else ""
+    fitting = next(
+        (str(known) for known in facts.releases("jaxlib") if bounds and admits(bounds, str(known))), None
+    )
+    if fitting is None and needed is None:
+        fitting = jax
+    if fitting is not None:
+        return moved("jaxlib", present, fitting)
+    to = f">={needed},<={jax}"
+    return Action("upgrade", package="jaxlib", from_=present, to=to, command=install_command([f"jaxlib{to}"]))
+
+
+def _jax_for(jaxlib: str) -> str:
+    """The jax of the jaxlib's own version, else the newest that takes it."""
+    if facts.is_known("jax", jaxlib):
+        return jaxlib
+    takes = (
+        str(known)
+        for known, row in facts.releases("jax").items()
+        if row["jaxlib_range"] and admits(row["jaxlib_range"], jaxlib)
+    )
+    return next(takes, jaxlib)
+
+
 def _jax_fixes(
-    base: str | None, lib: str | None, parts: Mapping[str, Distribution], lib_off: bool
+    base: str | None, lib: str | None, parts: Mapping[str, Distribution], lib_off: bool, needed: str | None
 ) -> tuple[Fix, ...]:
     family = next((name.rsplit("-", 1)[0] for name in parts), None)
     names = [f"{family}-plugin", f"{family}-pjrt"] if family else []
@@ -142,7 +173,7 @@ def _jax_fixes(
         return (_pins(["jax", "jaxlib", *names], to),)
     fixes: list[Fix] = []
     if lib_off:
-        fixes.append((moved("jaxlib", lib, base),))
+        fixes.append((_jaxlib_for(base, lib, needed),))
     if names and not (lib_off and not parts):
         fixes.append(_pins(names, f"=={lib if lib and not lib_off else base}", parts))
     if newest and parse(newest) != parse(base):
@@ -155,7 +186,7 @@ def _jax_fixes(
             )
         )
     if lib_off and lib is not None:
-        fixes.append((moved("jax", base, lib),))
+        fixes.append((moved("jax", base, _jax_for(lib)),))
     return tuple(fixes) or (_pins(["jax", "jaxlib", *names], f"=={base}"),)
 
 
