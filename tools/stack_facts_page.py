@@ -25,6 +25,10 @@ ROWS = {
     "onnxruntime_tensorrt": "which TensorRT a release of ONNX Runtime was built with",
     "numpy2_builds": "the first release of a package that was built for NumPy 2",
     "flash_attn": "a release of flash-attn that has prebuilt wheels, and for what",
+    "bitsandbytes_cuda": "the CUDA versions that a release of bitsandbytes has libraries for, by platform",
+    "extension_wheels": "an extension whose wheels name the C++ ABI of torch",
+    "numpy_api": "a version of NumPy's C API and the NumPy that brought it",
+    "protobuf_names": "a name that generated code uses of protobuf, and the releases that have it",
     "jax_plugins": "a release of one of JAX's CUDA plugins: the part it is bound to, the CUDA libraries it asks for",
 }
 HEAD = """# Facts of the stack
