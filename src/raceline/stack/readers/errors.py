@@ -15,6 +15,7 @@ from raceline.stack.readers.private import redacted
 from raceline.stack.versions import parse
 
 MOST_HITS = 20
+LINES_AFTER = 3  # a message may go on in them
 _LIBRARY = re.compile(r"\.so|\.pyd|\.dll|^_|^lib|_cuda|nvinfer|^cu[db]", re.IGNORECASE)
 
 
@@ -49,8 +50,10 @@ def read_errors(text: str, found: Collected) -> None:
             begin = max(text.rfind("\n", 0, start) + 1, start - 600)
             end = _line_end(text, start + len(item.token))
             end = min(end, start + 900)
-            # a message may go on in the next two lines
-            line = text[begin : min(_line_end(text, _line_end(text, end) + 1), start + 900)]
+            last = end
+            for _ in range(LINES_AFTER):
+                last = _line_end(text, last + 1)
+            line = text[begin : min(last, start + 900)]
             for match in _compiled(item.pattern).finditer(line):
                 params = _params(match.groupdict())
                 if item.id == "requirement_broken":

@@ -28,12 +28,18 @@ def both_majors(told: Told) -> Iterator[Finding]:
             for whole in ("11", "12", "13")
             if told.mentions(f"nvidia-{family}-cu{whole}")
         ]
-        if len(pair) > 1:
+        if len(pair) > 1 and not _own_different_files(told, family, pair):
             is_said = said is not None and family == "nccl"
             yield _both(told, family, cause, pair, is_said or told.symptom("cudnn_status") is not None)
             found = True
     if not found:
         yield from _will_bring_both(told)
+
+
+def _own_different_files(told: Told, family: str, pair: list[str]) -> bool:
+    """Whether they are cuDNN of different majors, whose files have different names."""
+    majors = {major(found.version) for name in pair if (found := told.installed(name)) is not None}
+    return family == "cudnn" and None not in majors and len(majors) == len(pair)
 
 
 def _both(told: Told, family: str, cause: str, pair: list[str], is_said: bool) -> Finding:
@@ -82,7 +88,9 @@ def _will_bring_both(told: Told) -> Iterator[Finding]:
     )
     yield Finding(
         "cudnn_conflict",
-        "will_fail",
+        "may_fail"
+        if 11 in majors
+        else "will_fail",  # cuDNN of CUDA 11 may be of another major, or inside torch's wheel
         text,
         "cu12-cu13-wheels-share-files",
         "facts",
@@ -100,9 +108,10 @@ def _one_major(told: Told) -> tuple[Fix, ...]:
     if choice is not None and told.mentions("torch"):
         fixes.append((install(choice, torch),))
     if any(item.package == "jax" and item.cuda.startswith("12") for item in cuda_users(told)):
-        fixes.append(
-            (Action("install_build", package="jax", build="cuda13", command='pip install "jax[cuda13]"'),)
-        )
+        newer = Action("install_build", package="jax", build="cuda13", command='pip install "jax[cuda13]"')
+        plugins = [name for name in ("jax-cuda12-plugin", "jax-cuda12-pjrt") if told.mentions(name)]
+        gone = (Action("remove", package=name, command=f"pip uninstall -y {name}") for name in plugins)
+        fixes.append((newer, *gone))
     fixes.append((Action("other", name="one environment per framework"),))
     return tuple(fixes)
 

@@ -172,22 +172,26 @@ def _jax_fixes(
         to = f"=={newest}" if newest else None
         return (_pins(["jax", "jaxlib", *names], to),)
     fixes: list[Fix] = []
+    step = _jaxlib_for(base, lib, needed)
+    kept = lib if lib is not None and not lib_off else (step.to or "").removeprefix("==")
+    is_exact = parse(kept) is not None
+    beside = _pins(names, f"=={kept}", parts) if is_exact and _are_off(parts, kept) else ()
     if lib_off:
-        fixes.append((_jaxlib_for(base, lib, needed),))
-    if names and not (lib_off and not parts):
-        fixes.append(_pins(names, f"=={lib if lib and not lib_off else base}", parts))
+        fixes.append((step, *beside))
+    elif names:
+        fixes.append(_pins(names, f"=={kept if is_exact else base}", parts))
     if newest and parse(newest) != parse(base):
-        fixes.append(
-            (
-                moved("jax", base, newest),
-                moved("jaxlib", lib, newest)
-                if lib
-                else Action("upgrade", package="jaxlib", to=f"=={newest}"),
-            )
-        )
+        rest = _pins(names, f"=={newest}", parts) if _are_off(parts, newest) else ()
+        library = Action("upgrade", package="jaxlib", to=f"=={newest}")
+        fixes.append((moved("jax", base, newest), moved("jaxlib", lib, newest) if lib else library, *rest))
     if lib_off and lib is not None:
-        fixes.append((moved("jax", base, _jax_for(lib)),))
+        rest = _pins(names, f"=={lib}", parts) if _are_off(parts, lib) else ()
+        fixes.append((moved("jax", base, _jax_for(lib)), *rest))
     return tuple(fixes) or (_pins(["jax", "jaxlib", *names], f"=={base}"),)
+
+
+def _are_off(parts: Mapping[str, Distribution], version: str) -> bool:
+    return any(found.version and parse(found.version) != parse(version) for found in parts.values())
 
 
 def _pins(names: list[str], to: str | None, present: Mapping[str, Distribution] | None = None) -> Fix:
