@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raceline.measure import gpus
-from raceline.measure.machine import read_environment, site_packages
+from raceline.measure.machine import read_environment
 from raceline.measure.root import Root, run
 
 OLD_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.141.03  Thu Jun 30 18:45:31 UTC 2022\n"
@@ -85,6 +85,7 @@ def test_wsl_is_told_by_its_kernel(tmp_path: Path) -> None:
         ({"/run/.containerenv": ""}, {}, "podman"),
         ({}, {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "kubernetes"),
         ({"/proc/1/cgroup": "0::/kubepods/besteffort/pod1\n"}, {}, "kubernetes"),
+        ({}, {"APPTAINER_CONTAINER": "/images/torch.sif"}, "apptainer"),
         ({"/proc/1/cgroup": "0::/init.scope\n"}, {}, None),
     ],
 )
@@ -218,7 +219,7 @@ def test_conda_packages_are_read_by_their_records(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_unknown(tmp_path: Path) -> None:
     found = read_environment(prefix=tmp_path / "nowhere")
-    assert (found.distributions, found.shared_files, site_packages(tmp_path)) == ((), (), None)
+    assert (found.distributions, found.shared_files, found.python) == ((), (), None)
 
 
 def test_three_hundred_distributions_are_read_quickly(tmp_path: Path) -> None:

@@ -2,52 +2,60 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from typing import Any
 
 from raceline.measure.environment import Gpu
 from raceline.measure.root import Root
 
+_TPU = ("TPU_NAME", "TPU_ACCELERATOR_TYPE", "TPU_WORKER_ID")
 _VERSION = re.compile(r"Kernel Module[^\n]{0,60}?\s(\d{3}(?:\.\d+){1,2})\b")
 
 
 def nvidia(root: Root) -> dict[str, Any]:
     """Fields `driver`, `driver_cuda` and `gpus` for NVIDIA; empty without a driver."""
-    found = _from_nvml() if root.is_real and _has_driver(root) else {}
+    library = _nvml() if root.is_real and _has_driver(root) else None
+    found = from_nvml(library) if library is not None else {}
     if not found:
         found = _from_proc(root)
-    if not found and root.is_real and (root.exists("/dev/nvidia0") or root.exists("/dev/dxg")):
+    if not found and root.is_real and _has_driver(root):
         found = _from_smi(root)
     return found
 
 
 def _has_driver(root: Root) -> bool:
-    return any(root.exists(name) for name in ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"))
+    names = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
+    return platform.system() == "Windows" or any(root.exists(name) for name in names)
 
 
-def _from_nvml() -> dict[str, Any]:
-    """By the library nvidia-ml-py, which the extra `gpu` brings."""
+def _nvml() -> Any:
+    """The module of nvidia-ml-py, which the extra `gpu` brings."""
     try:
         import pynvml
     except ImportError:
-        return {}
+        return None
+    return pynvml
+
+
+def from_nvml(pynvml: Any) -> dict[str, Any]:
+    """By NVML; a figure that it doesn't give (memory that CPU and GPU share) is unknown and the rest stands."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return {}
     try:
-        code = pynvml.nvmlSystemGetCudaDriverVersion_v2()
         gpus: dict[tuple[str, str], int] = {}
-        memory: dict[str, float] = {}
+        memory: dict[str, float | None] = {}
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
             name = _word(pynvml.nvmlDeviceGetName(handle))
             gpus[name, f"{major}.{minor}"] = gpus.get((name, f"{major}.{minor}"), 0) + 1
-            memory[name] = pynvml.nvmlDeviceGetMemoryInfo(handle).total / 2**30
+            memory[name] = _memory_gib(pynvml, handle)
         return {
             "driver": _word(pynvml.nvmlSystemGetDriverVersion()),
-            "driver_cuda": f"{code // 1000}.{code % 1000 // 10}",
+            "driver_cuda": _driver_cuda(pynvml),
             "gpus": tuple(
                 Gpu(name, capability, None, memory[name], count) for (name, capability), count in gpus.items()
             ),
@@ -56,6 +64,21 @@ def _from_nvml() -> dict[str, Any]:
         return {}
     finally:
         pynvml.nvmlShutdown()
+
+
+def _memory_gib(pynvml: Any, handle: Any) -> float | None:
+    try:
+        return float(pynvml.nvmlDeviceGetMemoryInfo(handle).total) / 2**30
+    except pynvml.NVMLError:
+        return None
+
+
+def _driver_cuda(pynvml: Any) -> str | None:
+    try:
+        code = int(pynvml.nvmlSystemGetCudaDriverVersion_v2())
+    except pynvml.NVMLError:
+        return None
+    return f"{code // 1000}.{code % 1000 // 10}"
 
 
 def _word(value: Any) -> str:
@@ -78,17 +101,29 @@ def _from_proc(root: Root) -> dict[str, Any]:
 
 
 def _from_smi(root: Root) -> dict[str, Any]:
-    """By nvidia-smi, where nothing else tells (WSL)."""
-    text = root.output("nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader")
-    rows = [[cell.strip() for cell in line.split(",")] for line in (text or "").splitlines()]
-    counts: dict[tuple[str, str], int] = {}
-    for row in rows:
-        if len(row) == 3:
-            counts[row[0], row[2]] = counts.get((row[0], row[2]), 0) + 1
+    """By nvidia-smi, where nothing else tells (WSL, Windows); old ones don't know the capability."""
+    for query in ("name,driver_version,compute_cap", "name,driver_version"):
+        text = root.output("nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader")
+        if found := from_table(text or ""):
+            return found
+    return {}
+
+
+def from_table(text: str) -> dict[str, Any]:
+    """Lines of name, driver and, where known, capability, as nvidia-smi prints them."""
+    driver = None
+    counts: dict[tuple[str, str | None], int] = {}
+    for line in text.splitlines()[:1000]:
+        name, *rest = (cell.strip() for cell in line.split(","))
+        if not rest or not re.fullmatch(r"\d{3}(?:\.\d+){1,2}", rest[0]):
+            continue
+        capability = rest[1] if len(rest) > 1 and re.fullmatch(r"\d{1,2}\.\d", rest[1]) else None
+        counts[name[:80], capability] = counts.get((name[:80], capability), 0) + 1
+        driver = driver or rest[0]
     if not counts:
         return {}
     gpus = tuple(Gpu(name, capability, count=count) for (name, capability), count in counts.items())
-    return {"driver": rows[0][1], "gpus": gpus}
+    return {"driver": driver, "gpus": gpus}
 
 
 def amd(root: Root) -> dict[str, Any]:
@@ -123,7 +158,7 @@ def others(root: Root) -> dict[str, Any]:
     if any(re.fullmatch(r"neuron\d+", name) for name in names):
         version = re.search(r"\d+\.\d+[\d.]*", root.text("/sys/module/neuron/version") or "")
         found["neuron"] = version[0] if version else "unknown"
-    if any(re.fullmatch(r"accel\d+", name) for name in names) or root.variables.get("TPU_NAME"):
+    if any(re.fullmatch(r"accel\d+", name) for name in names) or any(map(root.variables.get, _TPU)):
         kind = root.variables.get("TPU_ACCELERATOR_TYPE", "unknown")
         found["tpu"] = kind[:40]
     return found

@@ -12,25 +12,20 @@ from typing import Any
 
 from raceline.measure import gpus, packages
 from raceline.measure.environment import Environment
+from raceline.measure.libraries import libraries
 from raceline.measure.root import Root
-
-_CUDA_FOLDER = re.compile(r"cuda-(\d{1,2}\.\d)")
-_LOADER_FOLDERS = (
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib64",
-    "/usr/local/cuda/lib64",
-)
+from raceline.measure.sites import configured, prefix_of, site_folders
 
 
 def read_environment(root: Root | None = None, prefix: Path | None = None) -> Environment:
     """The machine, and the Python environment in `prefix` (default: the active one, else the one that runs this)."""
     root = root or Root()
-    where = prefix or active_prefix(root)
-    fields: dict[str, Any] = {**_system(root), **_python(root, where)}
+    where = prefix_of(prefix) if prefix else active_prefix(root)
+    sites = site_folders(where)
+    fields: dict[str, Any] = {**_system(root), **_python(where, sites)}
     for found in (gpus.nvidia(root), gpus.amd(root), gpus.others(root), _apple(root)):
         fields = {**found, **{name: value for name, value in fields.items() if value not in (None, ())}}
-    fields |= _libraries(root, where, fields.get("library_path", ()))
+    fields |= libraries(root, sites, is_container=fields.get("container") is not None)
     return Environment(**fields)
 
 
@@ -94,46 +89,32 @@ def _container(root: Root) -> str | None:
         return "docker"
     if root.exists("/run/.containerenv"):
         return "podman"
+    if root.variables.get("APPTAINER_CONTAINER") or root.variables.get("SINGULARITY_CONTAINER"):
+        return "apptainer"
     groups = root.text("/proc/1/cgroup") or ""
     match = re.search(r"\b(docker|kubepods|libpod|lxc)\b", groups)
     return {"kubepods": "kubernetes", "libpod": "podman"}.get(match[1], match[1]) if match else None
 
 
-def _python(root: Root, prefix: Path) -> dict[str, Any]:
-    site = site_packages(prefix)
-    fields: dict[str, Any] = {"distributions": packages.distributions(site) if site else ()}
-    version = re.search(r"python(\d\.\d+)", str(site or ""))
+def _python(prefix: Path, sites: tuple[Path, ...]) -> dict[str, Any]:
+    is_conda = (prefix / "conda-meta").is_dir()
+    found = [item for site in sites for item in packages.distributions(site)]
+    fields: dict[str, Any] = {
+        "distributions": packages.merged(found, packages.conda_packages(prefix) if is_conda else ()),
+        "conda": prefix.name if is_conda else None,
+    }
+    version = re.search(r"python(3\.\d+)(t?)", str(sites[0]) if sites else "")
     if prefix == Path(sys.prefix):
         fields |= {
             "python": platform.python_version(),
             "is_free_threaded": bool(sysconfig.get_config_var("Py_GIL_DISABLED")) or None,
         }
     else:
-        fields["python"] = _configured(prefix) or (version[1] if version else None)
-    if (prefix / "conda-meta").is_dir():
-        names = {item.name for item in fields["distributions"]}
-        rest = tuple(item for item in packages.conda_packages(prefix) if item.name not in names)
-        fields |= {"conda": prefix.name, "distributions": (*fields["distributions"], *rest)}
+        fields |= {
+            "python": configured(prefix) or (version[1] if version else None),
+            "is_free_threaded": bool(version and version[2]) or None,
+        }
     return fields
-
-
-def _configured(prefix: Path) -> str | None:
-    """The Python that a virtual environment says it is of."""
-    try:
-        text = (prefix / "pyvenv.cfg").read_text(encoding="utf-8", errors="replace")[:4000]
-    except OSError:
-        return None
-    match = re.search(r"^version(?:_info)?\s*=\s*(\d\.\d+(?:\.\d+)?)", text, re.MULTILINE)
-    return match[1] if match else None
-
-
-def site_packages(prefix: Path) -> Path | None:
-    """The folder of packages in an environment, or the folder itself where it is one."""
-    if prefix.name == "site-packages":
-        return prefix
-    found = sorted(prefix.glob("lib/python3.*/site-packages"), key=lambda path: len(str(path)), reverse=True)
-    windows = prefix / "Lib" / "site-packages"
-    return found[0] if found else windows if windows.is_dir() else None
 
 
 def _apple(root: Root) -> dict[str, Any]:
@@ -143,72 +124,3 @@ def _apple(root: Root) -> dict[str, Any]:
 
     name = (root.output("sysctl", "-n", "machdep.cpu.brand_string") or "").strip()
     return {"gpus": (Gpu(name[:60] or "Apple"),)}
-
-
-def _libraries(root: Root, prefix: Path, path: tuple[str, ...]) -> dict[str, Any]:
-    """The loader path, what it hides, toolkits, compilers and the system's own copies of libraries."""
-    entries = [item for item in (root.variables.get("LD_LIBRARY_PATH") or "").split(":") if item][:50]
-    home = root.variables.get("HOME") or ""
-    listed = [(_shown(item, home), root.path(item)) for item in entries]
-    site = site_packages(prefix)
-    fields: dict[str, Any] = {"library_path": tuple(shown for shown, _ in listed) or path}
-    if site is not None:
-        fields |= {"shadows": packages.shadows(listed, site), "shared_files": packages.shared_files(site)}
-    compat = any("compat" in item for item in entries)
-    fields |= {"has_cuda_compat": compat or None, **_toolkits(root), "gcc": _gcc(root)}
-    folders = [*entries, *_LOADER_FOLDERS]
-    fields |= {
-        "cudnn": _library_version(root, folders, "libcudnn.so."),
-        "nccl": _library_version(root, folders, "libnccl.so."),
-    }
-    return fields
-
-
-def _shown(entry: str, home: str) -> str:
-    """A folder without the name of the user whose home it is in."""
-    if home not in ("", "/") and entry.startswith(home):
-        return f"~{entry.removeprefix(home)}"
-    return re.sub(r"^(/home|/Users)/[^/]+", "~", entry)
-
-
-def _toolkits(root: Root) -> dict[str, Any]:
-    """The CUDA of the first nvcc on PATH, and the others that are installed."""
-    first = None
-    for folder in (root.variables.get("PATH") or "").split(":"):
-        if folder and root.exists(f"{folder}/nvcc"):
-            first = _toolkit_version(root, str(Path(folder).parent))
-            break
-    installed = {match[1] for name in root.names("/usr/local") if (match := _CUDA_FOLDER.fullmatch(name))}
-    default = _toolkit_version(root, "/usr/local/cuda") if first is None else None
-    others = tuple(
-        sorted(
-            installed - {first or default},
-            key=lambda item: [int(part) for part in item.split(".")],
-            reverse=True,
-        )
-    )
-    return {"toolkit": first or default, "other_toolkits": others}
-
-
-def _toolkit_version(root: Root, folder: str) -> str | None:
-    text = root.text(f"{folder}/version.json") or ""
-    match = re.search(r'"cuda"\s*:\s*\{[^}]*?"version"\s*:\s*"(\d+\.\d+)', text)
-    match = match or re.search(r"CUDA Version (\d+\.\d+)", root.text(f"{folder}/version.txt") or "")
-    if match is not None:
-        return match[1]
-    return found[1] if (found := _CUDA_FOLDER.search(str(root.path(folder).resolve()))) else None
-
-
-def _gcc(root: Root) -> str | None:
-    match = re.match(r"\s*(\d+(?:\.\d+){0,2})\s*$", root.output("gcc", "-dumpfullversion") or "")
-    return match[1] if match else None
-
-
-def _library_version(root: Root, folders: list[str], prefix: str) -> str | None:
-    """The version in the longest file name of a library on the loader's folders."""
-    for folder in folders:
-        names = [name.removeprefix(prefix) for name in root.names(folder) if name.startswith(prefix)]
-        versions = [name for name in names if re.fullmatch(r"\d+(?:\.\d+){1,3}", name)]
-        if versions:
-            return max(versions, key=len)
-    return None

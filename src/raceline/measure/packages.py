@@ -8,6 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from raceline.measure.environment import Distribution, Shadow, SharedFile
 
 MOST_DISTRIBUTIONS = 5000
@@ -17,7 +19,8 @@ MOST_LIBRARIES = 4000
 _COLLIDING = re.compile(
     r"(?:nvidia-\w+-cu1\d|nvidia-(?:cudnn|nccl|cublas|nvjitlink)\b|onnxruntime\b|opencv-|tensorflow\b|tensorflow-|tensorrt\b|torch\b|pytorch|jax)"
 )
-_INFO = re.compile(r"(.+?)-([^-]+)\.(?:dist|egg)-info")
+# pip leaves folders that begin with ~ where it was interrupted; an egg's name ends with its Python and platform
+_INFO = re.compile(r"([^~].*)-([^-]+)\.dist-info|([^~-][^-]*)-([^-]+)(?:-py\d[^-]*)?(?:-[\w.-]+)?\.egg-info")
 _CUDA_LIBRARY = re.compile(
     r"(lib(?:cudnn|cublas|cusparse|cusolver|cufft|curand|nvJitLink|nccl|cudart|nvrtc)[\w]*)\.so\.\d+"
 )
@@ -45,7 +48,7 @@ def _distribution(folder: Path) -> Distribution | None:
     match = _INFO.fullmatch(folder.name)
     if match is None:
         return None
-    name, version = match[1], match[2]
+    name, version = match[1] or match[3], match[2] or match[4]
     public, _, label = version.partition("+")
     return Distribution(_normalised(name), public, label or None, _installer(folder))
 
@@ -60,6 +63,18 @@ def _installer(folder: Path) -> Literal["pip", "conda", "uv"] | None:
 
 def _normalised(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def merged(items: Iterable[Distribution], records: Iterable[Distribution]) -> tuple[Distribution, ...]:
+    """Each package once, the first that is found: what conda installed has the build that conda's record names."""
+    by_record = {item.name: item for item in records}
+    found: dict[str, Distribution] = {}
+    for item in items:
+        record = by_record.get(item.name)
+        if record is not None and item.installer in (None, "conda") and record.version == item.version:
+            item = msgspec.structs.replace(item, label=item.label or record.label, installer="conda")
+        found.setdefault(item.name, item)
+    return (*found.values(), *(item for name, item in by_record.items() if name not in found))
 
 
 def conda_packages(prefix: Path) -> tuple[Distribution, ...]:
@@ -88,7 +103,7 @@ def shared_files(site: Path) -> tuple[SharedFile, ...]:
     owned: dict[str, set[str]] = {}
     for folder in _info_folders(site):
         match = _INFO.fullmatch(folder.name)
-        if match is not None and _COLLIDING.match(name := _normalised(match[1])):
+        if match is not None and _COLLIDING.match(name := _normalised(match[1] or match[3])):
             owned[name] = _record(folder)
     found = []
     for first, second in combinations(sorted(owned), 2):

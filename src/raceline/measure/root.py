@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 LARGEST = 256 * 1024
-MOST_ENTRIES = 4000
+MOST_ENTRIES = 20_000
 TIME_LIMIT_S = 2.0
 
 
